@@ -11,18 +11,17 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from contextvars import ContextVar
 from datetime import date
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.commits.categories import categorise, tables
-from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, total_usage, verdict
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
@@ -36,16 +35,84 @@ from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
 from codeloupe.git.repository import Repository, open_repository, reading
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
+from codeloupe.model.agent import Usage
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Commit, Expert, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
-from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask, Transcript, Verifier
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.scope import DefaultScope, RangeScope, ScopeRequest
-from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep
+from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict, PlanStep
 from codeloupe.store.baseline import read_baseline
 from codeloupe.system.regex import regex
+
+_COST = {Severity.LOW: 0.05, Severity.MEDIUM: 0.15, Severity.HIGH: 0.30, Severity.CRITICAL: 0.50}
+
+
+def score(findings: Iterable[Finding]) -> float:
+    """1 less what each finding that counts costs, between 0 and 1."""
+    lost = sum(_COST[finding.severity] for finding in findings if finding.can_block)
+    # Rounded, since a sum of such parts may miss a threshold by a hair.
+    return round(min(1.0, max(0.0, 1.0 - lost)), 2)
+
+
+def verdict(findings: Sequence[Finding]) -> CommitVerdict:
+    """LEAVE from 0.8, FIX from 0.5, REVERT below, and for any critical finding that was confirmed by verification."""
+    critical = (finding for finding in findings if finding.can_block and finding.severity is Severity.CRITICAL)
+    reached = score(findings)
+    if reached < 0.5 or any(finding.verification.startswith(Proof.CONFIRMED.value) for finding in critical):
+        return CommitVerdict.REVERT
+    return CommitVerdict.LEAVE if reached >= 0.8 else CommitVerdict.FIX
+
+
+def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
+    """Test first: red and green for each finding of medium or above that counts, the worst first, then refactor."""
+    worth = (finding for finding in findings if finding.can_block and finding.severity.at_least(Severity.MEDIUM))
+    ordered = sorted(worth, key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
+    planned = ordered[:10]
+    steps: list[PlanStep] = []
+    for finding in planned:
+        place = f"{finding.file}:{finding.line_start}"
+        title = " ".join(finding.title.split())
+        title += "" if title.endswith((".", "!", "?")) else "."
+        steps.append(PlanStep("red", f"Write a test that fails because of this: {title} ({place})"))
+        lines = (finding.suggestion or "").strip().splitlines()
+        hint = f" Suggested: {lines[0][:300]}" if len(lines) == 1 else ""
+        offer = " New code for these lines:" if finding.replacement else ""
+        green = f"Change {place} until it passes, and no more.{hint}{offer}"
+        steps.append(PlanStep("green", green, finding.replacement or ""))
+    if steps:
+        changed = ", ".join(dict.fromkeys(finding.file for finding in planned))
+        left = len(ordered) - len(planned)
+        more = f" Then take the other {left} in the same way." if left else ""
+        steps.append(PlanStep("refactor", f"With all tests green, make what was changed clear again: {changed}.{more}"))
+    return tuple(steps)
+
+
+def overall_score(commits: Iterable[CommitReview]) -> float | None:
+    """The mean over the commits that were reviewed, or None when there is none."""
+    scores = [commit.score for commit in commits if commit.score is not None]
+    return round(sum(scores) / len(scores), 2) if scores else None
+
+
+def summarise(commits: Sequence[CommitReview]) -> str:
+    """One line of a fixed form: how many, and what is to be done with them."""
+    counts = {kind: sum(commit.verdict is kind for commit in commits) for kind in (*CommitVerdict, None)}
+    return (
+        f"{len(commits)} commits reviewed, {counts[CommitVerdict.LEAVE]} OK, {counts[CommitVerdict.FIX]} need fixes, "
+        f"{counts[CommitVerdict.REVERT]} should be reverted, {counts[None]} could not be reviewed"
+    )
+
+
+def exit_code(commits: Iterable[CommitReview], *, strict: bool, pass_when_incomplete: bool) -> int:
+    """1 for a finding of high or above that counts, if `strict`; 3 for a commit that could not be reviewed; else 0."""
+    known = tuple(commits)
+    findings = (finding for commit in known if commit.review is not None for finding in commit.review.findings)
+    if strict and any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings):
+        return 1
+    return 3 if not pass_when_incomplete and any(commit.verdict is None for commit in known) else 0
+
 
 _DAY = regex(r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})")
 # Nobody can log in, install a program or mend a database while the others wait. A budget that is spent is not among
@@ -144,6 +211,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
             emit(ReviewerChosen(one.info))
         team = Reviewers(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=_take_down)
         reviewed = await _Sweep(repository, settings, team, emit, keeper).run(commits, query)
+        spent = reduce(Usage.plus, (commit.review.usage for commit in reviewed if commit.review), Usage())
         sweep = replace(
             known,
             reviewer=joined_info([one.info for one in chosen]),
@@ -151,7 +219,8 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
             summary=summarise(reviewed),
             exit_code=exit_code(reviewed, strict=strict, pass_when_incomplete=settings.on_incomplete == "pass"),
             score=overall_score(reviewed),
-            usage=total_usage(reviewed, seconds=time.monotonic() - started),
+            # They ran side by side, so that their times do not add up.
+            usage=replace(spent, duration_seconds=time.monotonic() - started),
         )
         if keeper is not None:
             await keeper.finish(sweep)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import copy
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -232,7 +231,7 @@ def review_key(request: AgentRequest, agent: Agent) -> str | None:
 class StageKeys:
     """The ledger's keys of the reading calls of a pipeline: each covers what the agent can read."""
 
-    def __init__(self, called: Callable[[Agent], str] = attrgetter("name"), *, trust: str) -> None:
+    def __init__(self, called: Callable[[Agent], str], *, trust: str) -> None:
         self._trust = trust
         self._known: dict[Path, tuple[str, int]] = {}
         self._called = called

@@ -202,7 +202,7 @@ class Reviewers(Struct):
         reviewer = AgentReviewer(**asking, info=one.info, settings=settings, experts=experts, apart=apart)
         has_analysers = any(other.info.type == "offline" for other in self.chosen)
         is_first = one is next(other for other in self.chosen if other.agents)
-        return _WithSecrets(reviewer, reviewer.info) if is_first and not has_analysers else reviewer
+        return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
 
     def _asking(self, one: ChosenReviewer) -> dict[str, Any]:
         """How a reviewer or a verifier asks the agent, by the names of their parameters."""
@@ -236,7 +236,10 @@ class _WithSecrets(Struct, frozen=True):
     """An agent, which sees no secrets, and beside it the analyser that finds those which were masked for it."""
 
     reviewer: Reviewer
-    info: ReviewerInfo
+
+    @property
+    def info(self) -> ReviewerInfo:
+        return self.reviewer.info
 
     async def review(self, task: ports.ReviewTask, emit: ports.EventSink) -> ports.ReviewerOutcome:
         def added(file: FileChange) -> str:

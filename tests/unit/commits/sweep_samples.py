@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
-from codeloupe.commits.sweep import Assignment
+from codeloupe.commits.sweep import Assignment, exit_code, overall_score, plan_of, score, summarise, verdict
 from codeloupe.model.change import Change, Commit, Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
+from codeloupe.commits.sweep import exit_code, overall_score, plan_of, score, summarise, verdict
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.rows import each

@@ -370,7 +370,7 @@ def request(folder: Path, **more: object) -> AgentRequest:
 
 
 def test_the_key_of_a_reading_call_covers_what_the_agent_can_read(tmp_path: Path) -> None:
-    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent()
+    keys, agent = calls.StageKeys(lambda agent: agent.name, trust="trusted"), ScriptedAgent()
     assert keys.key_of(request(tmp_path), agent) is None
     keys.tell(tmp_path, "tree-1", 0)
     first = keys.key_of(request(tmp_path), agent)
@@ -384,7 +384,7 @@ def test_the_key_of_a_reading_call_covers_what_the_agent_can_read(tmp_path: Path
 
 
 def test_a_call_that_writes_or_resumes_has_no_key(tmp_path: Path) -> None:
-    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent()
+    keys, agent = calls.StageKeys(lambda agent: agent.name, trust="trusted"), ScriptedAgent()
     keys.tell(tmp_path, "tree-1", 0)
     assert keys.key_of(request(tmp_path, permission_mode=PermissionMode.ACCEPT_EDITS), agent) is None
     assert keys.key_of(request(tmp_path, resume_session="s"), agent) is None

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.commits.scoring import score as commit_score
+from codeloupe.commits.sweep import score as commit_score
 from codeloupe.errors import Crashed, OutputInvalid, PipelineError, ProgramNotFound
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage, Usage
 from codeloupe.model.change import Scope, ScopeKind

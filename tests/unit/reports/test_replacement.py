@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.commits.scoring import plan_of
+from codeloupe.commits.sweep import plan_of
 from codeloupe.reports.replacement import Replacement, exact_replacement, fenced, fix_of
 from tests.rows import each
 from tests.unit.reports.examples import finding
