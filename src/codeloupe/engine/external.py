@@ -65,10 +65,7 @@ class Reply(Struct, frozen=True):
 
 
 class ExternalReviewer:
-    """A program that reviews the whole change, its one unit, in one run.
-
-    `_refusal` is why it cannot review a change, if so, and `_ask` runs it. `_usage` is what a run is known to take.
-    """
+    """A program that reviews the whole change in one run, unless `_refusal` says why it cannot; `_usage` of a run."""
 
     info: ReviewerInfo
     _usage = Usage()
