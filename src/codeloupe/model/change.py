@@ -154,10 +154,7 @@ class Scope(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """The files under review, and where they came from; `unreadable` are files of the scope, each with the reason.
-
-    `nested_repositories` names untracked folders that are repositories of their own.
-    """
+    """The files under review, of a scope; `unreadable` ones with the reason, `nested_repositories` are untracked."""
 
     scope: Scope
     files: tuple[FileChange, ...]
