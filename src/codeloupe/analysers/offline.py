@@ -37,7 +37,6 @@ _SAME_DEFECT = {
     **dict.fromkeys(("B005", "PLE1310"), "strip of a text"),
 }
 
-
 _Added = Mapping[str, frozenset[int]]
 # The text of added lines, of files that are not whole in the snapshot.
 _Diffs = Mapping[str, Mapping[int, bytes]]
@@ -66,9 +65,8 @@ class OfflineReviewer:
                 lines = (line for hunk in change.hunks for line in hunk.lines() if line.kind == "added")
                 diffs[file] = {line.new_number: line.text for line in lines if line.new_number is not None}
             elif not _is_regular_file(task.snapshot / file, root):
-                missing.append(
-                    FailedUnit("snapshot", (file,), "it is not a regular file in the snapshot of the change")
-                )
+                why = "it is not a regular file in the snapshot of the change"
+                missing.append(FailedUnit("snapshot", (file,), why))
                 continue
             added[file] = change.added_line_numbers()
         chosen = [analyser for analyser in self._analysers if any(map(analyser.accepts, added))]
@@ -191,8 +189,7 @@ def finding(
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings by file, line and severity."""
-    ordered = sorted(findings, key=lambda each: (each.file, each.line_start, each.priority, each.rule or ""))
-    return tuple(ordered)
+    return tuple(sorted(findings, key=lambda each: (each.file, each.line_start, each.priority, each.rule or "")))
 
 
 def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Finding]:

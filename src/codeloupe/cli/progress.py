@@ -15,7 +15,7 @@ from codeloupe.model import agent, events
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_in_words, reviewer_in_words
-from codeloupe.system.untrusted import log_line, plain_signs
+from codeloupe.system.untrusted import encodable, log_line
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -108,7 +108,7 @@ class Display:
         try:
             text.encode(encoding)
         except UnicodeEncodeError:
-            return plain_signs(text).encode(encoding, "backslashreplace").decode(encoding)
+            return encodable(text, encoding)
         return text
 
     def _print(self, line: str) -> None:

@@ -65,10 +65,7 @@ class Reply(Struct, frozen=True):
 
 
 class ExternalReviewer:
-    """A program that reviews the whole change, its one unit, in one run.
-
-    `_refusal` is why it cannot review a change, if so, and `_ask` runs it. `_usage` is what a run is known to take.
-    """
+    """A program that reviews the whole change in one run, unless `_refusal` says why it cannot; `_usage` of a run."""
 
     info: ReviewerInfo
     _usage = Usage()
@@ -257,10 +254,7 @@ def _pieces(file: FileChange) -> Iterator[bytes]:
         nothing = "0" * len(file.old_blob or file.new_blob or "")
         mode = f" {file.new_mode}" if file.old_mode is not None and file.old_mode == file.new_mode else ""
         yield f"index {file.old_blob or nothing}..{file.new_blob or nothing}{mode}\n".encode("ascii")
-    names = (
-        before if file.old_path is not None else b"/dev/null",
-        after if file.new_path is not None else b"/dev/null",
-    )
+    names = (b"/dev/null" if file.old_path is None else before, b"/dev/null" if file.new_path is None else after)
     if file.hunks:
         # A name with a space in it ends with a tab, so that its end is known.
         yield b"--- %s\n+++ %s\n" % tuple(name + b"\t" if b" " in name else name for name in names)

@@ -272,7 +272,7 @@ def plan_units(
     together; files that no expert matches go to further units under all of them. `own_tokens` is what the agent adds
     to each call. Raises ConfigError for a path pattern that cannot be read.
     """
-    planner = _Planner(files, effort.unit_tokens_beside(own_tokens), experts)
+    planner = _Planner(files, effort.unit_tokens(own_tokens), experts)
     given: Counter[str] = Counter()
     units: list[Unit] = []
     for unit in planner.units(passes=passes, apart=apart):

@@ -164,10 +164,7 @@ def verified(finding: Finding, verification: Verification) -> Finding:
 
 
 def _shown_by_diff(finding: Finding, task: ReviewTask) -> Iterator[str]:
-    """The numbered lines around a finding, in a deleted file the old ones; of a claim without a place, all of its file.
-
-    Where such a claim names no file of the change, of all files.
-    """
+    """The numbered lines around a finding; of a claim without a place its file, or all where it names none."""
     files = [file for file in task.files if file.path == finding.file]
     if finding.line_start is None:
         signs = {"added": "+", "deleted": "-", "context": " "}

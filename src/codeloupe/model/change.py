@@ -154,10 +154,7 @@ class Scope(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """The files under review, and where they came from; `unreadable` are files of the scope, each with the reason.
-
-    `nested_repositories` names untracked folders that are repositories of their own.
-    """
+    """The files under review, of a scope; `unreadable` ones with the reason, `nested_repositories` are untracked."""
 
     scope: Scope
     files: tuple[FileChange, ...]
@@ -215,15 +212,10 @@ class Effort(StrEnum):
     MEDIUM = "medium"
     HIGH = "high"
 
-    @property
-    def unit_tokens(self) -> int:
-        """About how many tokens of diff go into one unit."""
-        return {Effort.LOW: 15_000, Effort.MEDIUM: 5_000, Effort.HIGH: 1_000}[self]
-
-    def unit_tokens_beside(self, own_tokens: int) -> int:
-        """As `unit_tokens`, for an agent that adds so many tokens of its own to each call: fewer calls pay for them."""
-        times = {Effort.LOW: 8, Effort.MEDIUM: 5, Effort.HIGH: 1}[self]
-        return min(max(self.unit_tokens, times * own_tokens), 3 * self.unit_tokens)
+    def unit_tokens(self, own_tokens: int = 0) -> int:
+        """About how many tokens of diff go into one unit; more where an agent adds many of its own to each call."""
+        tokens, times = {Effort.LOW: (15_000, 8), Effort.MEDIUM: (5_000, 5), Effort.HIGH: (1_000, 1)}[self]
+        return min(max(tokens, times * own_tokens), 3 * tokens)
 
 
 class UnitPart(Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.claims import CritiqueAnswer, read_critique
+from codeloupe.engine.parse.claims import read_critique
 from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.engine.prompt import cut, fenced, new_fence
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNotFound
@@ -210,15 +210,13 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
     )
     read, text, usage = await _heard(ask, question, Usage())
-    if read.problem is not None:
+    if isinstance(read, str):
         # Other words, so that the ledger does not return the same answer again.
-        again = (
-            f"{fenced(fence, 'problem', read.problem)}\n\nAn earlier answer had this problem. Answer again, in short."
-        )
+        again = f"{fenced(fence, 'problem', read)}\n\nAn earlier answer had this problem. Answer again, in short."
         read, text, usage = await _heard(ask, replace(question, prompt=f"{prompt}\n\n{again}"), usage)
-    if read.problem is not None:
+    if isinstance(read, str):
         unclear = OutputInvalid(
-            f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: {read.problem}",
+            f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: {read}",
             agent="critic",
             hint="try again, or take another agent or model for the critic",
             output=text,
@@ -226,32 +224,21 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         )
         _add_cost(unclear, usage)
         raise unclear
-    verdict, blockers = read.verdict or CriticVerdict.REWORK, read.blockers
-    if verdict is CriticVerdict.PASS and read.score is not None and read.score < gate.min_score:
-        verdict = CriticVerdict.REWORK
-        blockers = (f"it was said to pass, with a score of {read.score}, which is below {gate.min_score}",)
-    return Critique(
-        verdict=verdict,
-        gate=GateKind.CRITIC,
-        score=read.score,
-        summary=read.summary,
-        blockers=blockers,
-        fixes=read.fixes,
-        confidence=read.confidence,
-        usage=usage,
-    )
+    if read.verdict is CriticVerdict.PASS and read.score is not None and read.score < gate.min_score:
+        why = f"it was said to pass, with a score of {read.score}, which is below {gate.min_score}"
+        return replace(read, verdict=CriticVerdict.REWORK, blockers=(why,), usage=usage)
+    return replace(read, usage=usage)
 
 
-async def _heard(ask: AskCritic, request: AgentRequest, earlier: Usage) -> tuple[CritiqueAnswer, str, Usage]:
+async def _heard(ask: AskCritic, request: AgentRequest, earlier: Usage) -> tuple[Critique | str, str, Usage]:
     """An answer as it was understood, its text, and what it cost with what was spent earlier."""
     try:
         result = await ask(request)
     except OutputInvalid as error:
         text, usage = error.output or error.raw_output, spent(error.attempts, error.cost_usd, error.usage)
         read = read_critique(text)
-        if error.cut_off and read.problem is None:
-            read = CritiqueAnswer(problem=TRUNCATED_JSON)
-        return read, text, earlier.plus(usage)
+        is_cut = error.cut_off and isinstance(read, Critique)
+        return TRUNCATED_JSON if is_cut else read, text, earlier.plus(usage)
     except AgentError as error:
         _add_cost(error, earlier)
         raise

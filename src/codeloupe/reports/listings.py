@@ -19,7 +19,7 @@ from codeloupe.reports.json_v1 import json_text
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.system.untrusted import (
     command,
-    in_ascii,
+    encodable,
     is_inside,
     markdown_code,
     markdown_line,
@@ -58,7 +58,7 @@ def _concise(review: Review, layout: Layout) -> str:
     lines += [line(f"codeloupe: {error.kind}: {error.message}") for error in wording.errors_beside_gaps(review)]
     lines.append(line(f"{outcome.word}: {outcome.why}"))
     text = without_log_commands("".join(f"{line}\n" for line in lines))
-    return in_ascii(text) if layout.ascii_only and not text.isascii() else text
+    return encodable(text) if layout.ascii_only and not text.isascii() else text
 
 
 def _github(review: Review, _layout: Layout) -> str:

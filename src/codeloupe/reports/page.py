@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from codeloupe.reports import Layout
 from codeloupe.system.regex import regex
-from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
+from codeloupe.system.untrusted import encodable, terminal, without_log_commands
 
 # A text, and its style: some words of `_CODES`.
 Piece = tuple[str, str]
@@ -119,7 +119,7 @@ class Page(Layout, frozen=True, kw_only=True):
         """Untrusted text, made safe and showable on this page; of an endless one, the beginning and an ellipsis."""
         cut = self.sign("…") if len(text) > longest else ""
         shown = terminal(text[:longest], keep_newlines=keep_newlines) + cut
-        return in_ascii(shown) if self.ascii_only and not shown.isascii() else shown
+        return encodable(shown) if self.ascii_only and not shown.isascii() else shown
 
     def line(self, text: str) -> str:
         """The beginning of an untrusted text as one line; a newline is a space."""

@@ -79,14 +79,9 @@ def _shown(match: re.Match[str]) -> str:
     return f"<{name}>" if len(run) == 1 else f"<{name}×{len(run)}>"
 
 
-def plain_signs(text: str) -> str:
-    """The text with the nearest sign of ASCII in the place of dashes, quotes and the like."""
-    return text.translate(_IN_ASCII)
-
-
-def in_ascii(text: str) -> str:
-    """The text without anything outside of ASCII: plain signs, and escapes for what has none."""
-    return plain_signs(text).encode("ascii", "backslashreplace").decode("ascii")
+def encodable(text: str, encoding: str = "ascii") -> str:
+    """The text with ASCII in the place of dashes, quotes and the like, and escapes for what the encoding lacks."""
+    return text.translate(_IN_ASCII).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def terminal(text: str, *, keep_newlines: bool = False) -> str:
@@ -98,9 +93,7 @@ def terminal(text: str, *, keep_newlines: bool = False) -> str:
     text = text.replace("\t", " ")
     if text.isascii() and text.isprintable():
         return text
-    if not keep_newlines:
-        return _FORBIDDEN.sub(_visible, text)
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = text.replace("\r\n", "\n").split("\n") if keep_newlines else [text]
     return "\n".join(_FORBIDDEN.sub(_visible, line) for line in lines)
 
 

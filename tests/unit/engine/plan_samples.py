@@ -122,7 +122,7 @@ def _check_unit(unit: Unit, choice: Choice, effort: Effort, *, apart: bool) -> N
     )
     alone = len(unit.parts) == 1 and len(unit.parts[0].hunks) == 1
     header = 6 + 5 * len(unit.parts[0].file.path)
-    most = int(effort.unit_tokens * MOST_FILL)
+    most = int(effort.unit_tokens() * MOST_FILL)
     assert unit.tokens <= most or (alone and (own_rows <= 2 or unit.tokens <= most + header))
     if not apart:
         matching = frozenset().union(*(choice.matching(path) for path in unit.files))

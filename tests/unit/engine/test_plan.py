@@ -78,7 +78,7 @@ def test_what_is_covered() -> None:
 def test_a_large_change_is_cut_into_well_filled_units_and_every_hunk_is_there(effort: Effort) -> None:
     units = plan(*large_change(83_000, seed=1), effort=effort)
     assert len(units) > 3
-    assert 0.85 < sum(unit.tokens for unit in units) / len(units) / effort.unit_tokens < 1.2
+    assert 0.85 < sum(unit.tokens for unit in units) / len(units) / effort.unit_tokens() < 1.2
 
 
 @pytest.mark.defect("V9")
@@ -87,7 +87,7 @@ def test_units_are_larger_where_an_agent_adds_much_of_its_own_to_each_call() -> 
     for effort, times in ((Effort.LOW, 1.1), (Effort.MEDIUM, 2), (Effort.HIGH, 2)):
         few, many = (len(plan_units(files, effort=effort, experts=(), own_tokens=own)) for own in (2_300, 0))
         assert many > few * times, effort
-    sizes = [Effort.MEDIUM.unit_tokens_beside(own) for own in (0, 500, 2_300, 5_000, 1_000_000)]
+    sizes = [Effort.MEDIUM.unit_tokens(own) for own in (0, 500, 2_300, 5_000, 1_000_000)]
     assert sizes == [5_000, 5_000, 11_500, 15_000, 15_000]
 
 
@@ -99,7 +99,7 @@ def test_sizes() -> None:
     # A hunk a little too large stays whole and alone.
     large = unit_of("large.py", plan(added_file("a.py", 60), added_file("large.py", 95), effort=Effort.HIGH))
     assert large.name == "large.py"
-    assert Effort.HIGH.unit_tokens < large.tokens < Effort.HIGH.unit_tokens * MOST_FILL
+    assert Effort.HIGH.unit_tokens() < large.tokens < Effort.HIGH.unit_tokens() * MOST_FILL
     # An enormous hunk comes in pieces that say what they repeat.
     units = plan(added_file("large.py", 3_000))
     assert len(units) > 5

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.parse import items, sentences, statements
@@ -14,7 +13,7 @@ from codeloupe.engine.parse.items import MAX_TEXT_CHARACTERS, TRUNCATED_JSON, Fi
 from codeloupe.engine.parse.sentences import NAMES, WORDING, WORDS
 from codeloupe.engine.parse.statements import MAX_NESTED_TEXTS, sign_of_failure
 from codeloupe.model.finding import Proof, Verification
-from codeloupe.model.pipeline import CriticVerdict
+from codeloupe.model.pipeline import CriticVerdict, Critique, GateKind
 from codeloupe.system import json_text
 from codeloupe.system.json_text import JsonScan, flaw_of
 from codeloupe.system.regex import regex
@@ -171,26 +170,14 @@ _MAX_ITEMS = 100
 _MAX_ITEM_CHARACTERS = 2_000
 
 
-class CritiqueAnswer(Struct, frozen=True, kw_only=True):
-    """What a critic said. With a `problem` set, nothing was: then there is no verdict and no score."""
-
-    verdict: CriticVerdict | None = None
-    score: int | None = None
-    summary: str = ""
-    blockers: tuple[str, ...] = ()
-    fixes: tuple[str, ...] = ()
-    confidence: float | None = None
-    problem: str | None = None
-
-
-def read_critique(output: str, structured: Any = None) -> CritiqueAnswer:
-    """What was said, in the words of the last answer; a PASS beside blockers counts as REWORK. Never raises."""
+def read_critique(output: str, structured: Any = None) -> Critique | str:
+    """What was said, in the words of the last answer, or why nothing was; a PASS beside blockers counts as REWORK."""
     try:
         said, around = _claims(output, structured, "verdict", _critique_in)
         verdict = _only("verdict", [each.verdict for each in said])
         _only("score", [each.score for each in said])
     except _Unclear as unclear:
-        return CritiqueAnswer(problem=str(unclear))
+        return str(unclear)
     # A blocker that any of them names is one.
     blockers = tuple(dict.fromkeys(text for each in said for text in each.blockers))
     if verdict is CriticVerdict.PASS and blockers:
@@ -198,12 +185,12 @@ def read_critique(output: str, structured: Any = None) -> CritiqueAnswer:
     if verdict is CriticVerdict.PASS and (
         sentences.is_alarming(around) or sentences.is_unfinished(around) or sentences.is_doubtful(around)
     ):
-        return CritiqueAnswer(problem=f"invalid verdict: PASS, and yet: {shown(around.strip())}")
-    last: CritiqueAnswer = said[-1]
+        return f"invalid verdict: PASS, and yet: {shown(around.strip())}"
+    last: Critique = said[-1]
     return replace(last, verdict=verdict, blockers=blockers)
 
 
-def _critique_in(value: Mapping[str, Any]) -> CritiqueAnswer | None:
+def _critique_in(value: Mapping[str, Any]) -> Critique | None:
     fields = Fields(value)
     if "verdict" not in fields and not ("score" in fields and fields.has_any(("blockers", "fixes"))):
         return None
@@ -215,7 +202,8 @@ def _critique_in(value: Mapping[str, Any]) -> CritiqueAnswer | None:
     verdict = _VERDICTS.get(_plain(word)) if isinstance(word, str) else None
     if verdict is None:
         raise _Unclear("missing field: verdict" if word is None else f"invalid verdict: {shown(word)}")
-    said = CritiqueAnswer(
+    said = Critique(
+        gate=GateKind.CRITIC,
         verdict=verdict,
         score=_score(fields.get("score")),
         summary=fields.text("summary", "reason", "explanation", most=MAX_TEXT_CHARACTERS).strip(),

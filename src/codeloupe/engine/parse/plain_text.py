@@ -79,12 +79,10 @@ _MESSAGE = regex(
 
 
 def read_bullets(text: str, *, in_bold_only: bool = False) -> ReviewAnswer:
-    """The findings in bullets.
+    """The findings in bullets; `in_bold_only` for texts with JSON, where a bare name and a colon may be a part of that.
 
     A field that an item has already begins the next item, and so does one after a blank line, unless all of them are.
-    So where a text ends in the middle of one, its last field may be shorter than it was meant to be; an item without
-    words or without a place at the very end of a text counts as cut. `in_bold_only` is for texts that hold JSON, where
-    a bare name and a colon may be a part of that.
+    An item without words or without a place at the very end of a text counts as cut.
     """
     marks = list((_BOLD_FIELD if in_bold_only else _BULLET_FIELD).finditer(text))
     gaps_matter = any(not _is_apart(text, mark.start()) for mark in marks[1:])

@@ -263,13 +263,16 @@ def _answer_in(value: Any) -> ReviewAnswer | None:
 
 def _read_object(value: Mapping[str, Any], fields: Fields) -> ReviewAnswer:
     verdict, verdict_problem = _verdict(fields)
-    listed = _listed_items(value)
+    members = [(name, part, plain_name(name) in LIST_NAMES) for name, part in (*value.items(), *other_values(value))]
+    lists = [_listed(part) for _, part, is_list in members if is_list]
+    listed = [item for part in lists for item in part or ()]
     # Findings are beside the lists too: under other names, in items, or the answer itself is one.
-    parts = [(name, part) for name, part in (*value.items(), *other_values(value)) if isinstance(part, list | Mapping)]
-    beside, strange = statements.items_beside(part for part in parts if plain_name(part[0]) not in LIST_NAMES)
+    beside, strange = statements.items_beside(
+        (name, part) for name, part, is_list in members if isinstance(part, list | Mapping) and not is_list
+    )
     if items.looks_like_item(value) and items.looks_like_unrated_item(value):
         beside.insert(0, {name: part for name, part in value.items() if not isinstance(part, list | Mapping)})
-    answer = items.answer_of([*_with_parts(listed or []), *beside])
+    answer = items.answer_of([*_with_parts(listed), *beside])
     if file := items.place_of(fields).file:
         # The answer is about one file, which is named once for all of its findings.
         answer = replace(answer, findings=tuple(replace(found, file=found.file or file) for found in answer.findings))
@@ -277,11 +280,12 @@ def _read_object(value: Mapping[str, Any], fields: Fields) -> ReviewAnswer:
         answer,
         verdict=verdict,
         summary=fields.text("summary", "overall_explanation", "explanation", most=items.MAX_TEXT_CHARACTERS).strip(),
-        dropped=(*_missing(fields, listed or []), *answer.dropped),
+        dropped=(*_missing(fields, listed), *answer.dropped),
     )
     flaw = flaw_of(value, *(fields.get(name) for name in LIST_NAMES))
     problem = f"invalid json: {flaw}" if flaw else verdict_problem
-    if not problem and listed is None and not beside:
+    # A list that cannot be understood may hold anything.
+    if not problem and not listed and not beside and (not lists or None in lists):
         has_issues = "passed" in fields and "verdict" not in fields
         name = "aggregated_findings" if "consensus_verdict" in fields else "issues" if has_issues else "findings"
         problem = f"missing field: {name}"
@@ -333,15 +337,6 @@ def _missing(fields: Fields, listed: list[Any]) -> list[str]:
         }
         missing += [f"missing field: {name} (finding {number:,})" for name, there in needed.items() if not there]
     return missing[:20]
-
-
-def _listed_items(value: Mapping[str, Any]) -> list[Any] | None:
-    """All items of the answer, or None where it has no list of them."""
-    members = (part for name, part in (*value.items(), *other_values(value)) if plain_name(name) in LIST_NAMES)
-    lists = [_listed(part) for part in members]
-    listed = [item for part in lists for item in part or ()]
-    # A list that cannot be understood may hold anything.
-    return listed if listed or (lists and None not in lists) else None
 
 
 def _listed(value: Any) -> list[Any] | None:

@@ -1,9 +1,9 @@
 import json
 from typing import Any
 
-from codeloupe.engine.parse.claims import CritiqueAnswer, read_critique, read_verification
+from codeloupe.engine.parse.claims import read_critique, read_verification
 from codeloupe.model.finding import Proof, Verification
-from codeloupe.model.pipeline import CriticVerdict
+from codeloupe.model.pipeline import CriticVerdict, Critique, GateKind
 from tests.rows import each
 from tests.unit.engine.parse.review_shapes import ENVELOPES
 
@@ -22,8 +22,8 @@ CRITIQUE: dict[str, Any] = {
 }
 
 
-def said(verdict: CriticVerdict, score: int, *blockers: str, **more: Any) -> CritiqueAnswer:
-    return CritiqueAnswer(verdict=verdict, score=score, blockers=blockers, **more)
+def said(verdict: CriticVerdict, score: int, *blockers: str, **more: Any) -> Critique:
+    return Critique(gate=GateKind.CRITIC, verdict=verdict, score=score, blockers=blockers, **more)
 
 
 @each("envelope", ENVELOPES)
@@ -37,7 +37,8 @@ def test_every_envelope_is_read_and_an_answer_cut_before_its_end_refutes_and_pas
     for length in range(text.rindex("refuted") + 7):
         assert read_verification(text[:length]).problem, text[:length]
     text = ENVELOPES[envelope]({"verdict": "PASS", "score": 90, "blockers": ["none of it runs"], "fixes": []})
-    assert all(read_critique(text[:length]).verdict is not PASS for length in range(len(text)))
+    answers = (read_critique(text[:length]) for length in range(len(text)))
+    assert all(isinstance(answer, str) or answer.verdict is not PASS for answer in answers)
 
 
 @each(
@@ -125,7 +126,7 @@ def test_an_answer_that_contradicts_itself_or_is_not_whole_refutes_nothing(answe
         ({"verdict": "FAIL", "score": 5, "blockers": ["a"]}, said(FAIL, 5, "a")),
     ],
 )
-def test_other_spellings_of_a_critique_are_read(value: Any, expected: CritiqueAnswer) -> None:
+def test_other_spellings_of_a_critique_are_read(value: Any, expected: Critique) -> None:
     assert read_critique(json.dumps(value)) == read_critique("see there", value) == expected
 
 
@@ -138,6 +139,7 @@ def test_of_several_critiques_every_blocker_counts_and_lists_are_capped() -> Non
     assert answer == said(REWORK, 62, "one", "two", fixes=("do it",))
     value = {"verdict": "REWORK", "score": 5, "blockers": [f"{number} {'x' * 5000}" for number in range(150)]}
     answer = read_critique(json.dumps(value))
+    assert isinstance(answer, Critique)
     assert (len(answer.blockers), answer.blockers[-1], max(map(len, answer.blockers))) == (101, "and 50 more", 2000)
 
 
@@ -165,7 +167,7 @@ def test_of_several_critiques_every_blocker_counts_and_lists_are_capped() -> Non
     ],
 )
 def test_what_says_nothing_for_certain_is_a_problem_and_never_a_pass(text: str, problem: str) -> None:
-    assert read_critique(text) == CritiqueAnswer(problem=problem)
+    assert read_critique(text) == problem
 
 
 def test_a_structured_value_counts_first_and_gives_way_when_it_says_nothing() -> None:
@@ -173,11 +175,11 @@ def test_a_structured_value_counts_first_and_gives_way_when_it_says_nothing() ->
     assert read_verification(refutation, {"proof": "confirmed"}).proof is CONFIRMED
     assert read_verification(refutation, {"a": 1}).proof is REFUTED
     assert read_verification("nothing", {"proof": "odd"}).problem == "invalid proof: odd"
-    assert read_critique(failed, {"a": 1}).verdict is FAIL
-    assert read_critique(failed, '{"verdict": "PASS", "score": 99}').verdict is PASS
+    assert read_critique(failed, {"a": 1}) == said(FAIL, 1)
+    assert read_critique(failed, '{"verdict": "PASS", "score": 99}') == said(PASS, 99)
     for odd in (5, [], "", object(), float("nan")):
         assert read_verification("nothing", odd).problem
-        assert read_critique("nothing", odd).problem
+        assert isinstance(read_critique("nothing", odd), str)
 
 
 @each(
@@ -191,11 +193,11 @@ def test_a_structured_value_counts_first_and_gives_way_when_it_says_nothing() ->
     ],
 )
 def test_a_pass_that_something_beside_it_speaks_against_is_none(beside: dict[str, object]) -> None:
-    assert read_critique(json.dumps({"verdict": "PASS", "score": 95, **beside})).problem
+    assert isinstance(read_critique(json.dumps({"verdict": "PASS", "score": 95, **beside})), str)
 
 
 @each("around", ["Verdict: FAIL\n{}", "{}\nWait, this is wrong: the artifact is empty.", "I could not open it.\n{}"])
 def test_a_pass_that_the_words_around_it_speak_against_is_none(around: str) -> None:
     passed = json.dumps({"verdict": "PASS", "score": 95})
-    assert read_critique(around.replace("{}", passed)).problem
-    assert read_critique(f"I read it all.\n{passed}").problem is None
+    assert isinstance(read_critique(around.replace("{}", passed)), str)
+    assert read_critique(f"I read it all.\n{passed}") == said(PASS, 95)
