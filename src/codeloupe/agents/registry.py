@@ -56,7 +56,9 @@ def _made(name: str, path_setting: str | None, settings: Settings, environment: 
             from codeloupe.agents.gemini.agent import GeminiAgent
 
             return GeminiAgent(**options)
-        case _:
+        case "api":
             from codeloupe.agents.api.agent import ApiAgent
 
             return ApiAgent(environment=environment, model=settings.api_model, base_url=settings.api_base_url)
+        case _:
+            raise LookupError(f"{name} has no case in agents/registry.py")
