@@ -17,7 +17,7 @@ pytest_plugins = ("tests.guards", "tests.memory_disk", "tests.tested_package", "
 # prints what reproduces it, so no database is kept. Slow machines are the time limit's business.
 # `make soak` tries thousands.
 settings.register_profile(
-    "codeloupe", database=None, deadline=None, derandomize="NEW_EXAMPLES" not in os.environ, max_examples=30
+    "codeloupe", database=None, deadline=None, derandomize="NEW_EXAMPLES" not in os.environ, max_examples=20
 )
 settings.register_profile("soak", settings.get_profile("codeloupe"), derandomize=False, max_examples=3_000)
 settings.load_profile("codeloupe")

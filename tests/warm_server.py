@@ -13,7 +13,6 @@ import json
 import os
 import pkgutil
 import selectors
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import tempfile
 import threading
 import time
 import traceback
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -66,52 +66,63 @@ def _review(path: Path) -> None:
     del os.environ["CODELOUPE_HOME"]
 
 
-def serve(listener: socket.socket, life: socket.socket, greeting: bytes) -> None:
-    """Greet whoever connects, and start a run for each message."""
-    # Nobody here waits for the runs: each has somebody of its own for that.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    lines = {one.fileno(): one for one in (listener, life)}
-    with selectors.DefaultSelector() as selector:
-        for number in lines:
-            selector.register(number, selectors.EVENT_READ)
+class Server:
+    """Greets whoever connects, starts a run for each message, and says how it ended: a negative code is a signal."""
+
+    def __init__(self, listener: socket.socket, greeting: bytes) -> None:
+        self._listener, self._greeting = listener, greeting
+        self._lines = [listener]
+        # What the runs under way have here: a file that can be read when one has ended, and one for its exit code.
+        self._files: set[int] = set()
+        self._selector = selectors.DefaultSelector()
+
+    def serve(self, life: socket.socket) -> None:
+        """Serve until the other end of `life` is closed."""
+        self._lines.append(life)
+        self._selector.register(life, selectors.EVENT_READ)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._greet)
         while True:
-            for key, _ in selector.select():
-                line = lines[key.fd]
-                if line is life:
+            for key, _ in self._selector.select():
+                if key.fileobj is life:
                     return
-                if line is listener:
-                    caller, _ = listener.accept()
-                    caller.send(greeting)
-                    lines[caller.fileno()] = caller
-                    selector.register(caller.fileno(), selectors.EVENT_READ)
-                    continue
-                message, files, _, _ = socket.recv_fds(line, _LARGEST_MESSAGE_BYTES, _FILES)
-                if not message:
-                    selector.unregister(key.fd)
-                    lines.pop(key.fd).close()
-                    continue
-                if os.fork() == 0:
-                    selector.close()
-                    for one in lines.values():
-                        one.close()
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    _see_to(message, files)
-                for file in files:
-                    os.close(file)
+                key.data()
 
+    def _greet(self) -> None:
+        caller, _ = self._listener.accept()
+        caller.send(self._greeting)
+        self._lines.append(caller)
+        self._selector.register(caller, selectors.EVENT_READ, partial(self._start, caller))
 
-def _see_to(message: bytes, files: list[int]) -> None:
-    """Start one run, wait for it and tell its exit code; a negative one is the signal that ended it."""
-    *streams, told = files
-    program = os.fork()
-    if program == 0:
-        os.close(told)
-        _become(json.loads(message), streams)
-    for file in streams:
-        os.close(file)
-    _, status = os.waitpid(program, 0)
-    os.write(told, str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
+    def _start(self, caller: socket.socket) -> None:
+        message, files, _, _ = socket.recv_fds(caller, _LARGEST_MESSAGE_BYTES, _FILES)
+        if not message:
+            self._selector.unregister(caller)
+            self._lines.remove(caller)
+            caller.close()
+            return
+        *streams, said = files
+        process = os.fork()
+        if process == 0:
+            self._selector.close()
+            for line in self._lines:
+                line.close()
+            for file in (said, *self._files):
+                os.close(file)
+            _become(json.loads(message), streams)
+        for file in streams:
+            os.close(file)
+        ended = os.pidfd_open(process)
+        self._files.update((ended, said))
+        self._selector.register(ended, selectors.EVENT_READ, partial(self._finish, process, ended, said))
+
+    def _finish(self, process: int, ended: int, said: int) -> None:
+        self._selector.unregister(ended)
+        _, status = os.waitpid(process, 0)
+        with contextlib.suppress(BrokenPipeError):  # a worker that is gone
+            os.write(said, str(os.waitstatus_to_exitcode(status)).encode())
+        for file in (ended, said):
+            os.close(file)
+            self._files.remove(file)
 
 
 def _become(run: dict[str, object], streams: list[int]) -> None:
@@ -139,4 +150,4 @@ if __name__ == "__main__":
             said = b"ready"
         except BaseException:  # noqa: BLE001 - it fails every test that asks, in these words
             said = traceback.format_exc()[-10_000:].encode("utf-8", "backslashreplace")
-        serve(callers, end, said)
+        Server(callers, said).serve(end)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.engine.choose import ANALYSERS
 from codeloupe.engine.identity import PlacesOfNow, digest, is_touched
 from codeloupe.engine.similarity import SAME, Profile, gap, likeness_of_meaning
 from codeloupe.model.change import FileChange, ScopeKind
@@ -26,6 +27,8 @@ from codeloupe.store.interface import History
 
 # With how many earlier findings of its lines one is compared; more only a hostile history has.
 _MOST_COMPARED = 100
+# Those of now, and those of version 0.1.0.
+_ANALYSERS = ANALYSER_NAMES.union(ANALYSERS)
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SAID = attrgetter("file", "line_start", "evidence", "category", "title")
@@ -129,7 +132,7 @@ def _joined(old: Finding, new: Finding) -> Finding:
     if old.source is not Source.ANALYSER:
         return new
     units = new.seen_by or (new.reviewer,)
-    known = ANALYSER_NAMES if old.seen_by else {old.reviewer}
+    known = _ANALYSERS if old.seen_by else {old.reviewer}
     analysers = {name for name in (old.reviewer, *old.seen_by) if name in known} - set(units)
     return replace(
         new,
@@ -253,7 +256,7 @@ class Asked(Struct, frozen=True):
         files = [file for file in self.files if file.path == finding.file]
         if not finding.anchored:
             return bool(files)
-        if self.reviewers <= ANALYSER_NAMES:
+        if self.reviewers <= _ANALYSERS:
             # They report nothing of the other lines that a hunk shows: that they are silent says nothing about those.
             lines = range(finding.first_line, finding.last_line + 1)
             files = [file for file in files if not file.added_line_numbers().isdisjoint(lines)]
@@ -347,7 +350,7 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
             return not now or now != before
         # An analyser that looks again and reports nothing has verified that its finding is gone. An agent that
         # does not repeat itself says nothing about code that is still there.
-        if finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES:
+        if finding.source is Source.ANALYSER and who_saw(finding) <= _ANALYSERS:
             return True
         unchanged = places.is_unchanged_around(finding)
         return False if (is_touched(finding, self.unchanged) if unchanged is None else unchanged) else None

@@ -103,7 +103,7 @@ PIECES = [
 ]
 # One finding, told over and over.
 FINDING_PIECES = ["**Severity:** high\n**Title:** x\n", "- [P1] x — a.py:1\n", "a:1: error: x\n", "a:1: x\n"]
-CHARACTERS = 80_000
+CHARACTERS = 50_000
 # So many lists without a finding that the search ends at its cap: fewer are an answer that is given twice.
 CLEAN_PIECE, CLEAN_CHARACTERS = '{"findings":[]}', 200_000
 
