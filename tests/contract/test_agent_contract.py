@@ -112,6 +112,7 @@ def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words_and_a_schema_is_answ
         assert stage.sent(prompt[:most].strip())
 
 
+@pytest.mark.soak
 @every_agent()
 def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(factory: AgentFactory, work: Path) -> None:
     with on_stage(factory, Json({"answer": "forty-two"})) as stage, pytest.raises(errors.OutputInvalid) as raised:
@@ -184,6 +185,7 @@ def test_other_failures_are_told_as_what_they_are(
     check_failure(factory, work, reply, kind)
 
 
+@pytest.mark.soak
 @every_agent()
 def test_a_refusal_is_reported_as_one_or_at_least_as_no_answer_and_one_that_is_cut_off_is_none(
     factory: AgentFactory, work: Path

@@ -182,7 +182,7 @@ class Troubled:
     ("agent", "severity", "verdict", "exit_code", "seconds"),
     [
         ("codex", "medium", "INCOMPLETE", 3, 4.0),
-        ("codex", "high", "FAIL", 1, 4.0),
+        pytest.param("codex", "high", "FAIL", 1, 4.0, marks=pytest.mark.soak),
         ("agent_sdk", "critical", "FAIL", 1, 14.0),
     ],
 )

@@ -114,7 +114,9 @@ def overlap(one: StageRecord, other: StageRecord) -> bool:
     return max(began) < min(ended)
 
 
-@pytest.mark.parametrize("example", [pytest.param("article", marks=pytest.mark.soak), "change", "assessment"])
+@pytest.mark.parametrize(
+    "example", [*(pytest.param(name, marks=pytest.mark.soak) for name in ("article", "assessment")), "change"]
+)
 def test_the_example_runs_with_the_real_claude_program(
     example: str, shop: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
