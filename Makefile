@@ -44,7 +44,7 @@ check: $(VENV)/.dev $(VENV)/.wheel  ## formatting, lint, types, layers
 	@$(BIN)/mypy
 
 pytest: $(VENV)/.tests $(AGENTS)/.installed  ## the tests, on the built wheel
-	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest -n 4 --dist worksteal -q $(PYTEST_OPTIONS)
+	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest -n 3 --dist worksteal -q $(PYTEST_OPTIONS)
 
 # A map, not a gate, and it doubles the time of the tests on Python 3.11: so it is asked for.
 coverage: PYTEST_OPTIONS += --cov --cov-report=term-missing:skip-covered
