@@ -1,1 +1,1 @@
-"""One agent call, whichever vendor: a file a vendor, and what stands around a call. It reviews and decides nothing."""
+"""One agent call, whichever vendor: a file a vendor, and what surrounds a call. It reviews and decides nothing."""

@@ -16,7 +16,7 @@ from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import AgentProgress, choose_mode
 from codeloupe.cli.verbs import Interrupted, loaded_by, note, run_to_end, set_up_logging, write_result
-from codeloupe.config.kinds import in_words
+from codeloupe.config.kinds import either
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
 from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, PermissionMode, TokenUsage
 from codeloupe.reports.json_v1 import json_text
@@ -30,7 +30,7 @@ def configure(parser: Parser) -> None:
     asking = run_parser.add_argument_group("asking")
     option(asking, "prompt", "PROMPT", "what to ask; without it, standard input is read", nargs="?")
     option(asking, "--prompt-file", "FILE", "read the prompt from a file", type=Path)
-    agents = f"{in_words(AGENT_NAMES)}; may be repeated: the next one is used if one is missing"
+    agents = f"{either(AGENT_NAMES)}; may be repeated: the next one is used if one is missing"
     option(asking, "--agent", "NAME", agents, action="append")
     options.add(asking, "--model")
     option(asking, "--fallback-model", "MODEL", "the model to ask when that one is overloaded")

@@ -13,7 +13,7 @@ from typing import Any
 
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.config.files import repository_root
-from codeloupe.config.kinds import in_words
+from codeloupe.config.kinds import either
 from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
 from codeloupe.model import scope
@@ -22,7 +22,7 @@ from codeloupe.reports import Look
 
 _MAX_DIFF_BYTES = 1024**3
 _FLAG: dict[str, Any] = {"action": "store_true"}
-_REVIEWERS = f"{in_words(('auto', *REVIEWER_NAMES))}; or several: A,B"
+_REVIEWERS = f"{either(('auto', *REVIEWER_NAMES))}; or several: A,B"
 # What the help calls the value of an option, what it is for, and how argparse takes it.
 _SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "--repo": ("DIR", "work in this directory (default: here)", {"type": Path, "default": Path()}),

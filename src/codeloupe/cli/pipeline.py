@@ -209,7 +209,7 @@ async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
         while True:
             display.run, holder = _as_it_is(run_id)
             for stage in display.run.stages:
-                words = report.state_in_words(stage.state)
+                words = report.state_text(stage.state)
                 if said.get(stage.name, words if stage.state is StageState.PENDING else "") != words:
                     display.tell(f"{stage.name}: {words}{f': {stage.reason}' if stage.reason else ''}")
                 said[stage.name] = words
@@ -347,7 +347,7 @@ def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusa
         known = ", ".join(stage.name for stage in run.stages)
         raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint)
     if stage.state not in states:
-        state = report.state_in_words(stage.state)
+        state = report.state_text(stage.state)
         raise UsageError(f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {state}", hint=hint)
     return stage
 

@@ -62,9 +62,9 @@ class PipelineDisplay(Display):
                 parts = [event.stage, "call failed" if was_asked else "", event.message]
             case "stage_state":
                 stage = next((stage for stage in run.stages if stage.name == event.stage), None)
-                state = "" if stage is None else report.state_in_words(stage.state)
+                state = "" if stage is None else report.state_text(stage.state)
                 if stage is not None and stage.state is model.StageState.RUNNING and stage.attempts:
-                    state = f"{state} {report.attempt_in_words(stage)}"
+                    state = f"{state} {report.attempt_text(stage)}"
                 is_said = event.message and event.message == known and facts.get("state") in ("recovering", "pending")
                 parts = [] if is_said else [event.stage, state, event.message]
             case "critique":
@@ -78,7 +78,7 @@ class PipelineDisplay(Display):
                 ending = event.message
                 for stage in run.stages:
                     ending = ending.replace(f": {stage.reason}", "") if stage.reason else ending
-                parts = [f"run {run.run_id} {report.state_in_words(run.state)}", ending]
+                parts = [f"run {run.run_id} {report.state_text(run.state)}", ending]
         # Of a stage that is given up, its state gives the reason.
         is_given_up = facts.get("step") in ("escalate", "fail", "continue")
         return "" if event.kind in _SILENT or is_given_up else ": ".join(filter(None, parts))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, assert_never
 from codeloupe.model import agent, events
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_in_words, reviewer_in_words
+from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_text, reviewer_text
 from codeloupe.system.untrusted import encodable, log_line
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class ProgressDisplay(Display):
     def _take(self, event: events.Event) -> None:  # noqa: C901 - one case for each kind of event
         match event:
             case events.ReviewerChosen():
-                self.tell(reviewer_in_words(event.reviewer))
+                self.tell(reviewer_text(event.reviewer))
             case events.StageStarted():
                 self._stage, self._doing = one_line(f"{event.stage.capitalize()} {event.detail}"), ""
                 self.tell(self._stage)
@@ -318,7 +318,7 @@ def _share(what: str, done: int, total: int, failed: int, how: str) -> str:
 
 def _parts(finding: Finding) -> tuple[str, str, str]:
     """`high`, `a.py:12` and the title. Each part is cleaned by itself, so that none can reach into the next."""
-    return finding.severity.label, one_line(place_in_words(finding)), one_line(finding.title[:_LONGEST_TITLE])
+    return finding.severity.label, one_line(place_text(finding)), one_line(finding.title[:_LONGEST_TITLE])
 
 
 def one_line(words: str) -> str:

@@ -18,7 +18,7 @@ from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, Opinion, Publication, PublishOptions, StatusKind
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.wording import counted, place_in_words
+from codeloupe.reports.wording import counted, place_text
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import log_line
 
@@ -117,13 +117,13 @@ def render_publication(publication: Publication) -> str:
 def _lines(publication: Publication) -> Iterator[str]:
     plan, done = publication.plan, _as_if_done(publication)
     yield f"  {counted(len(done.posted), 'new comment')}, {len(plan.known):,} known before"
-    yield from _listed([f"{place_in_words(one.finding)}  {one.finding.title[:_LONGEST_TITLE]}" for one in done.posted])
+    yield from _listed([f"{place_text(one.finding)}  {one.finding.title[:_LONGEST_TITLE]}" for one in done.posted])
     for kind, (one, many) in _ANSWERS.items():
         if count := sum(answer.kind is kind for answer in done.answered):
             yield f"  {counted(count, one, many)}"
     if without := (*plan.without_comment, *publication.refused):
         yield f"  {counted(len(without), 'finding')} only in the summary"
-        yield from _listed([f"{place_in_words(one.finding)}  {one.reason}" for one in without])
+        yield from _listed([f"{place_text(one.finding)}  {one.reason}" for one in without])
     if plan.dismissed:
         yield f"  {counted(len(plan.dismissed), 'finding')} dismissed by maintainers"
     if done.opinion in _OPINIONS:

@@ -41,7 +41,7 @@ from codeloupe.model.change import Change, Commit, Expert, GuidanceFile, Intent,
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask, Transcript, Verifier
-from codeloupe.model.review import Review, claim_in_words
+from codeloupe.model.review import Review, describe_claim
 from codeloupe.model.scope import DefaultScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict, PlanStep
 from codeloupe.store.baseline import read_baseline
@@ -330,8 +330,8 @@ class AgentDispatcher:
 
 def _why_incomplete(review: Review) -> str:
     failed = [unit.reason for unit in review.coverage.units_failed]
-    gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
-    claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
+    gaps = [f"{skip.file}: {skip.describe()}" for skip in review.coverage.skipped if skip.is_gap]
+    claims = [f"{claim.file or '?'}: {describe_claim(claim)}" for claim in review.unsettled]
     reasons = [reason for reason in dict.fromkeys((*claims, *failed, *gaps)) if reason]
     more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return "; ".join(reasons[:3]) + more or "the review is not complete"

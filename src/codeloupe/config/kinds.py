@@ -72,7 +72,7 @@ class Kind(Struct, frozen=True):
             raise Wrong(Mistake(expected, choices=self.choices, wants_text=self.is_text)) from None
 
 
-def in_words(choices: Sequence[str]) -> str:
+def either(choices: Sequence[str]) -> str:
     """`a, b or c`."""
     return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
 
@@ -92,7 +92,7 @@ def one_of(*choices: str, meaning: Callable[[str], object] = str) -> Kind:
     """The kind of a value that is one of a few words."""
     accept = _if(lambda value: isinstance(value, str) and value in choices)
     schema = {"type": "string", "enum": list(choices)}
-    return Kind(in_words(choices), lambda value: meaning(accept(value)), schema, str.strip, choices)
+    return Kind(either(choices), lambda value: meaning(accept(value)), schema, str.strip, choices)
 
 
 def read_each(
@@ -134,7 +134,7 @@ def list_of(
 
 def names_of(*choices: str, least: int = 0) -> Kind:
     """The kind of a list of known words, each at most once."""
-    listed = list_of(one_of(*choices), f"a list of {in_words(choices)}, each once", from_text=comma_list, least=least)
+    listed = list_of(one_of(*choices), f"a list of {either(choices)}, each once", from_text=comma_list, least=least)
 
     def accept(value: object) -> object:
         words = listed.read(value)

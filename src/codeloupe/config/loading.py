@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from codeloupe.config import yaml
 from codeloupe.config.files import ConfigText, read_repository_file, read_user_file, user_file_path
-from codeloupe.config.kinds import Mistake, Wrong, in_words
+from codeloupe.config.kinds import Mistake, Wrong, either
 from codeloupe.config.schema import ABOUT, KEYS, USER_KEYS, Settings, default_text
 from codeloupe.config.yaml import Node, Problem, closest, escape, quote
 
@@ -210,7 +210,7 @@ def _value_problems(values: Mapping[str, Given]) -> Iterator[Problem]:
                 line = line if mistake.place else origin.line or line
                 what = f"{mistake.what}, found {yaml.describe(blamed)}" if mistake.found else mistake.what
                 value = mistake.place[-1] if mistake.place and not mistake.found else yaml.plain(blamed)
-                what = f"{yaml.path_in_words(key, mistake.place)}: {what}"
+                what = f"{yaml.path_text(key, mistake.place)}: {what}"
                 yield Problem(f"{escape(origin.where)}:{line}", what, _hint(key, value, mistake, origin), line)
 
 
@@ -223,7 +223,7 @@ def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:
         is_text = ABOUT[key].kind.from_text is not None
         return f"change or leave out {origin.where}" if is_text else "set it in a configuration file"
     if mistake.choices and not mistake.found:
-        return f"the keys are {in_words(mistake.choices)}"
+        return f"the keys are {either(mistake.choices)}"
     is_whole = not mistake.place and mistake.found
     return f"the default is {default_text(key)}" if is_whole else "`codeloupe config schema` describes every key"
 

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 
 from codeloupe.config import kinds
 from codeloupe.config.kinds import Kind, Wrong, optional
-from codeloupe.config.yaml import escape, path_in_words, quote
+from codeloupe.config.yaml import escape, path_text, quote
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES, AgentName, ReviewerName
 from codeloupe.model.change import Effort, PathInstruction
@@ -25,7 +25,7 @@ SeverityWord = Literal["critical", "high", "medium", "low", "P0", "P1", "P2", "P
 Lane = Literal["agent", "offline"]
 
 _AGENTS = kinds.list_of(
-    kinds.one_of(*AGENT_NAMES), f"a list of {kinds.in_words(AGENT_NAMES)}", from_text=kinds.comma_list, least=1
+    kinds.one_of(*AGENT_NAMES), f"a list of {kinds.either(AGENT_NAMES)}", from_text=kinds.comma_list, least=1
 )
 _EFFORT = kinds.one_of(*(effort.value for effort in Effort), meaning=Effort)
 _FAIL_OR_PASS = kinds.one_of("fail", "pass")
@@ -247,7 +247,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             except Wrong as wrong:
                 first = wrong.mistakes[0]
                 found = f", found {quote(repr(value))}" if first.found else ""
-                message = f"{path_in_words(key, first.place)}: {first.what}{found}"
+                message = f"{path_text(key, first.place)}: {first.what}{found}"
                 raise ConfigError(message, hint="`codeloupe config schema` describes every key") from None
 
 

@@ -184,7 +184,7 @@ def plain_or_quoted(key: str) -> str:
     return key if re.fullmatch(_PLAIN_WORD, key) else quote(key)
 
 
-def path_in_words(key: str, place: Sequence[int | str]) -> str:
+def path_text(key: str, place: Sequence[int | str]) -> str:
     """Where in a setting something is: `own_experts.payments.focus: entry 2`."""
     sign = "."
     for step in place:

@@ -128,7 +128,7 @@ def _read(name: str, file: Path) -> Mapping[str, Any]:
         for mistake in wrong.mistakes:
             blamed, line = yaml.part(document, mistake.place[1:])
             what = f"{mistake.what}, found {yaml.describe(blamed)}" if mistake.found else mistake.what
-            what = f"{yaml.path_in_words(name, mistake.place[1:])}: {what}"
+            what = f"{yaml.path_text(name, mistake.place[1:])}: {what}"
             meant = yaml.closest(str(mistake.place[-1]), mistake.choices)
             hint = f"did you mean `{meant}`?" if meant else "correct this expert's definition"
             problems.append(Problem(f"{escape(place)}:{line}", what, hint, line))

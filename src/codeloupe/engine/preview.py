@@ -32,7 +32,7 @@ async def preview(
         files, without_lines = with_and_without_lines(prepared.selection.files)
         reasons = {skip.file: skip for skip in (*prepared.selection.skipped, *without_lines)}
         shown = {file.path for file in prepared.change.files}
-        # What the agent that is asked first adds to each call, as far as that can be told without looking for it.
+        # What the agent that is asked first adds to each call, as far as that is known without looking for it.
         name = (settings.reviewers or (settings.reviewer_type,))[0]
         first = settings.agents[0] if name == "auto" and settings.agents else name
         units = plan_units(

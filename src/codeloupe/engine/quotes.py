@@ -214,7 +214,7 @@ def _gapped_place(
     return (first, end) if says_enough and BOUNDARY not in text.text[first:end] else None
 
 
-# How advice begins. No line of code begins with such a word in this spelling and goes on in words.
+# How advice begins. No line of code begins with such a word in this spelling and goes on as a sentence.
 _ADVICE = regex(
     r"(?:Use|Replace|Add|Remove|Change|Consider|Instead|Make|Move|Wrap|Escape|Validate|Ensure|Rename|Avoid|Delete|"
     r"Pass|Set|Keep|Handle|Guard|Close|Do not|Don't|The|This|You|It|N/A|None needed|No change)[ ,][`'\"\w]"
@@ -226,7 +226,7 @@ def replacement_of(offered: str | None, *, quote: str, lines: str, path: str) ->
     """The code that takes the place of `lines`, the whole lines that were found for `quote`; None for anything else.
 
     Fences and the marks of a diff are taken off, and indentation that was left out is put back. It is none when it
-    changes nothing, is advice in words, holds what was masked or cannot be seen, or when the quote is only a part of
+    changes nothing, is advice, holds what was masked or cannot be seen, or when the quote is only a part of
     the lines: then nobody knows what it replaces.
     """
     if offered is None or not lines.strip() or len(offered) > 20_000 or MASK in lines:

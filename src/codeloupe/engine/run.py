@@ -293,6 +293,6 @@ def _conclude(plan: ReviewPlan, outcome: ReviewerOutcome) -> Review:
         if not earlier.is_first and result.complete and converged(result.findings, fail_on):
             summary += f"; converged: nothing new of {fail_on.label} or above"
     # A file that should have been reviewed and was not is an error of the review.
-    gaps = (f"{skip.file}: {skip.in_words()}" for skip in coverage.skipped if skip.is_gap)
+    gaps = (f"{skip.file}: {skip.describe()}" for skip in coverage.skipped if skip.is_gap)
     errors = (*outcome.errors, *(ReviewError("not_reviewed", gap) for gap in gaps), *unplaced_errors(result.unsettled))
     return replace(result, summary=summary, errors=errors)

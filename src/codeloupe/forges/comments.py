@@ -21,7 +21,7 @@ from codeloupe.model.publication import AnswerKind, DismissedFinding, Opinion, P
 from codeloupe.model.review import Review
 from codeloupe.reports import markdown
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import Standing, counted, outcome_of, place_in_words, standing_so
+from codeloupe.reports.wording import Standing, counted, outcome_of, place_text, standing_so
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose, terminal
 
@@ -206,7 +206,7 @@ def _without_comment(item: WithoutComment) -> str:
 
 
 def _dismissed(item: DismissedFinding) -> str:
-    place, reason = code_span(place_in_words(item.finding)[:300]), _note(redact(item.reason))
+    place, reason = code_span(place_text(item.finding)[:300]), _note(redact(item.reason))
     by = f"by {code_span(item.who)}{f': {reason}' if reason else ''}"
     return f"- {markdown.title_line(_redacted(item.finding))} — {place} — {by}"
 

@@ -127,7 +127,7 @@ async def _enter_untracked(repository: Repository, place: Place) -> tuple[dict[s
             await git(place, "update-index", option, "-z", "--stdin", stdin=listed)
 
     assumed = _check_listed(repository, completed.stdout)
-    # A change that git was told to overlook is a change.
+    # A change that git is set to overlook is a change.
     await update_index("--no-assume-unchanged", assumed)
     records = completed.stdout.split(b"\0")
     untracked = [os.fsdecode(record[2:]) for record in records if record.startswith(b"? ")]
@@ -151,7 +151,7 @@ async def _check_index(repository: Repository, place: Place) -> None:
 
 
 def _check_listed(repository: Repository, output: bytes) -> list[str]:
-    """Refuse conflicts and names that lead out of the tree; returns the files that git was told to overlook."""
+    """Refuse conflicts and names that lead out of the tree; returns the files that git is set to overlook."""
     if names := sorted({os.fsdecode(name) for name in _UNMERGED.findall(output)}):
         shown = ", ".join(repr(name) for name in names[:3]) + (" …" if len(names) > 3 else "")
         message = f"a merge, rebase or cherry-pick is in progress with conflicts in {len(names)} file(s): {shown}"

@@ -39,7 +39,7 @@ _DATE_WORD = regex(
 )
 
 
-# Lines of the new file, the first and the last; None stands for the whole file.
+# Lines of the new file, the first and the last; None means the whole file.
 OwnPart = tuple[tuple[int, int], ...] | None
 
 
@@ -263,11 +263,11 @@ async def pushed_ranges(
     repository: Repository, refs: Sequence[PushedRef], *, remote: str, base_branch: str | None
 ) -> tuple[PushedRange, ...]:
     """For each ref the commits that the remote does not have yet. Raises RevisionError for a ref that is not here."""
-    told = {f"refs/remotes/{remote}/{ref.remote_name.removeprefix('refs/heads/')}" for ref in refs}
+    pushed = {f"refs/remotes/{remote}/{ref.remote_name.removeprefix('refs/heads/')}" for ref in refs}
     bases = USUAL_NAMES if base_branch is None else (base_branch.removeprefix(f"{remote}/"),)
     names = [f"refs/remotes/{remote}/{name}" for name in ("HEAD", *bases)]
     # What the remote has just said of itself counts instead of what was noted of it; other refs may be long gone there.
-    known = [sha for name, sha in await list_refs(repository, names) if name not in told]
+    known = [sha for name, sha in await list_refs(repository, names) if name not in pushed]
     return tuple([await _range_of(repository, ref, list(dict.fromkeys(known))) for ref in refs])
 
 

@@ -3,7 +3,7 @@
 It reads what git and `diff -u` write, alone or inside of a log or a mail. Hunks are taken by the counts in their
 headers, lines end at `\\n` only, and what is not certain is refused: a hunk in the wrong place is worse than none. A
 prefix of a name is recognised by what both names share, so `a/` and `b/`, git's mnemonic letters, the two directories
-of a recursive diff and no prefix at all are told apart.
+of a recursive diff and no prefix at all are recognised.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Text(Struct, frozen=True):
 
 
 def unquote(name: bytes) -> bytes | None:
-    """The bytes a name stands for. A name without quotes is itself; None if it is quoted and malformed."""
+    """The bytes a name means. A name without quotes is itself; None if it is quoted and malformed."""
     if not name.startswith(b'"'):
         return name
     # git's escapes are a part of Python's, and every byte is itself in Latin-1.
@@ -400,7 +400,7 @@ def _git_change(text: _Text, start: int, fields: Mapping[str, bytes], names: _Na
     differs = move and names and old and new and not (names.old.endswith(old) and names.new.endswith(new))
     if old is None or new is None or differs:
         hint = "make the diff again with `git diff --src-prefix=a/ --dst-prefix=b/`"
-        raise text.refusal(start, "the names in this section contradict each other or cannot be told apart", hint=hint)
+        raise text.refusal(start, "the names in this section contradict each other or are ambiguous", hint=hint)
     old_path, new_path = text.path(start, old), text.path(start, new)
     if move is not None:
         status = FileStatus.RENAMED if move == "rename" else FileStatus.COPIED

@@ -19,7 +19,7 @@ from codeloupe.system.regex import regex
 GUIDANCE_NAMES = ("REVIEW.md", "AGENTS.md", "CLAUDE.md")
 # What else tells a review what to do: the configuration, and the list of findings that do not count.
 _STEERING_NAMES = frozenset((*GUIDANCE_NAMES, "codeloupe.yaml", "codeloupe.yml", "codeloupe-baseline.yaml"))
-# No call is told more than a part of this.
+# No call gets more than a part of this.
 _KEPT_BYTES = 16_000
 # A hostile tree may have any number of folders and files; the outermost are read.
 _MAX_FOLDERS = 5_000

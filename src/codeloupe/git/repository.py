@@ -286,7 +286,7 @@ async def pushed_commit(repository: Repository, branch: str) -> str | None:
 
 
 async def list_refs(repository: Repository, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Those of some refs that exist, in that order: each as what it stands for, and its object."""
+    """Those of some refs that exist, in that order: each with what it points to, and its object."""
     output = await git(repository.place, "for-each-ref", "--format=%(refname)%00%(objectname)%00%(symref)", *names)
     rows = [os.fsdecode(line).split("\0") for line in output.split(b"\n") if line]
     # A pattern of for-each-ref names whole folders too.

@@ -380,7 +380,7 @@ def _reasons_of(review: Review) -> list[str]:
     """Why a part of the change was not reviewed, each reason once; none when everything was."""
     # What a reviewer answered wrongly comes before what it claimed.
     gaps = sorted(gaps_of(review), key=lambda gap: gap.kind == CLAIM)
-    return list(dict.fromkeys(gap.reason if gap.kind == UNIT else gap.in_words() for gap in gaps))
+    return list(dict.fromkeys(gap.reason if gap.kind == UNIT else gap.describe() for gap in gaps))
 
 
 def _joined(reasons: Sequence[str]) -> str:

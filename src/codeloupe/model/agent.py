@@ -64,7 +64,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
-        # What is no mapping is refused in words when it is sent.
+        # What is not a mapping is refused with a message when it is sent.
         for name in ("context", "labels"):
             given: object = getattr(self, name)
             if isinstance(given, Mapping) and not isinstance(given, MappingProxyType):

@@ -262,7 +262,7 @@ class StageRecord(Struct, frozen=True, kw_only=True):
         return next((attempt for attempt in self.attempts if attempt.number == self.chosen), None)
 
     @property
-    def outdated_in_words(self) -> str:
+    def outdated_text(self) -> str:
         """Before what changed it did the work that it keeps: `its step and its model`; empty where it keeps none."""
         if not self.outdated or not self.attempts:
             return ""

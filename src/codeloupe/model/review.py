@@ -75,7 +75,7 @@ class SkippedFile(Struct, frozen=True):
         """Whether leaving the file out makes the review incomplete."""
         return not self.accepted
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """The reason as one phrase for reports."""
         return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
 
@@ -141,7 +141,7 @@ def unsettled_claims(findings: Iterable[Finding], policy: Policy) -> tuple[Findi
     return tuple(sorted(claims, key=lambda claim: (claim.severity.priority, claim.file, claim.title)))
 
 
-def claim_in_words(claim: Finding) -> str:
+def describe_claim(claim: Finding) -> str:
     """Why an unsettled claim needs a person, without its file."""
     title = " ".join(claim.title.split())
     return f"a {claim.severity.label} claim could not be placed in the code and was not refuted: {title}"
@@ -149,7 +149,7 @@ def claim_in_words(claim: Finding) -> str:
 
 def unplaced_errors(claims: Iterable[Finding]) -> tuple[ReviewError, ...]:
     """An error for each unsettled claim."""
-    return tuple(ReviewError(UNPLACED, f"{claim.file or '?'}: {claim_in_words(claim)}") for claim in claims)
+    return tuple(ReviewError(UNPLACED, f"{claim.file or '?'}: {describe_claim(claim)}") for claim in claims)
 
 
 class Review(Struct, frozen=True, kw_only=True):

@@ -126,7 +126,7 @@ def parse_pattern(text: str) -> tuple[list[Piece], bool]:
 
 
 def check_pattern(text: str) -> str | None:
-    """Why a pattern cannot fit what it seems to say, in words about "it"; None when it can."""
+    """Why a pattern cannot fit what it seems to say, as a clause about "it"; None when it can."""
     folders = text.rstrip("/").removeprefix("/").split("/")
     if folders == [""]:
         return "it names no file"

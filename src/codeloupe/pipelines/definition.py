@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from codeloupe.config import yaml as reader
 from codeloupe.config.files import read_config_file
-from codeloupe.config.kinds import LONGEST_TEXT, Place, in_words
+from codeloupe.config.kinds import LONGEST_TEXT, Place, either
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import GateDefinition, GateKind, PipelineDefinition, StageDefinition
@@ -226,7 +226,7 @@ def _gate_groups() -> Mapping[str, Values]:
 
 def _expected(schema: Values) -> str:
     if "enum" in schema:
-        return in_words(schema["enum"])
+        return either(schema["enum"])
     if schema.get("type") == "integer":
         return f"a whole number from {schema['minimum']} to {schema['maximum']:,}"
     return str(schema.get("errorMessage", "true or false" if schema.get("type") == "boolean" else ""))
@@ -285,7 +285,7 @@ class _Checks:
             shown = reader.plain_or_quoted(name) if isinstance(name, str) and name else int(place[1]) + 1
             subject, rest = f"stage {shown}: ", place[2:]
         if rest:
-            subject += f"{reader.path_in_words(reader.plain_or_quoted(str(rest[0])), rest[1:])}: "
+            subject += f"{reader.path_text(reader.plain_or_quoted(str(rest[0])), rest[1:])}: "
         _, line = reader.part(self._root, place)
         self._complaints[line, f"{subject}{what}"] = hint
 
@@ -325,7 +325,7 @@ class _Checks:
         known = schema.get("properties", {})
         for key in (str(key) for key in value if key not in known):
             if "propertyNames" not in schema:
-                self._add((*place, key), "unknown key", _nearest(key, known, f"the keys are {in_words(tuple(known))}"))
+                self._add((*place, key), "unknown key", _nearest(key, known, f"the keys are {either(tuple(known))}"))
                 continue
             names = _resolved(schema["propertyNames"])
             problem = check_pattern(key) if names.get("x-check") == "glob" and _fits(names, key) else None
@@ -343,7 +343,7 @@ class _Checks:
         """What the schema cannot tell: whether a file, an agent or a program's words are what they have to be."""
         match check:
             case "agent" if self._agents is not None and value not in self._agents:
-                what = f"expected {in_words(tuple(self._agents))}, found {reader.quote(value)}"
+                what = f"expected {either(tuple(self._agents))}, found {reader.quote(value)}"
                 self._add(place, what, _nearest(value, self._agents, "name one of these"))
             case "duration" if not 0 < _seconds(value) <= 30 * 24 * 3600:
                 self._add_unexpected(place, expected)
@@ -375,9 +375,9 @@ class _Checks:
             return
         kind = value.get("kind", GateKind.COMMAND.value) if {"kind", "command"} & value.keys() else ""
         if kind == "":
-            self._add(place, f"`kind` is missing: {in_words(kinds)}")
+            self._add(place, f"`kind` is missing: {either(kinds)}")
         elif not isinstance(kind, str) or kind not in kinds:
-            self._add_unexpected((*place, "kind"), in_words(kinds), kinds)
+            self._add_unexpected((*place, "kind"), either(kinds), kinds)
         else:
             self._check_keys(groups[kind], value, place)
 

@@ -163,7 +163,7 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
     review = await review_of()
     blocking = [each for each in review.findings if each.can_block and each.severity.at_least(review.policy.fail_on)]
     if not blocking and (not review.complete or review.exit_code != 0):
-        why = "; ".join(gap.in_words() for gap in gaps_of(review)[:5]) or review.summary
+        why = "; ".join(gap.describe() for gap in gaps_of(review)[:5]) or review.summary
         what = f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}"
         hint = "mend that, then have the stage tried again; what was reviewed is not bought again"
         raise PipelineError(what, stage=task.stage, hint=hint)

@@ -298,7 +298,7 @@ def _obstacles(
 
 def kept_note(stage: StageRecord, run_id: str) -> str:
     """That a stage keeps work of another definition; nothing of one that does not."""
-    if not (parts := stage.outdated_in_words):
+    if not (parts := stage.outdated_text):
         return ""
     unknown = ", and an older version did not note what it was asked" if stage.outdated == (model.UNKNOWN_PART,) else ""
     again = f"`codeloupe pipeline resume {run_id} --retry {stage.name}` runs it again"

@@ -26,7 +26,7 @@ from codeloupe.model.history import (
 from codeloupe.reports import Look
 from codeloupe.reports.json_v1 import fields_of, json_text
 from codeloupe.reports.page import Page, Piece, Text, cells
-from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_in_words
+from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_text
 
 SHORT_ID = 8
 _MOST_COMPARED = 200
@@ -52,7 +52,7 @@ def short_ids(ids: list[str]) -> dict[str, str]:
     return {name: name[:length] for name in ids}
 
 
-def cost_in_words(cost_usd: float, unknown_costs: int) -> str:
+def cost_text(cost_usd: float, unknown_costs: int) -> str:
     """`$0.31`; with a plus when calls did not report theirs, and `?` when none did."""
     if not unknown_costs:
         return dollars(cost_usd)
@@ -93,7 +93,7 @@ def render_list(listing: Listing, *, with_repository: bool = False, **look: Unpa
                 page.line(scope),
                 _verdict(page.line(outcome(entry))),
                 (found, "" if found != "none" else "dim"),
-                cost_in_words(entry.cost_usd, entry.unknown_costs),
+                cost_text(entry.cost_usd, entry.unknown_costs),
             ]
         )
     titles = f"ID WHEN {'REPOSITORY ' if with_repository else ''}SCOPE VERDICT FINDINGS COST"
@@ -149,7 +149,7 @@ def render_comparison(comparison: Comparison, earlier: ReviewRecord, later: Revi
         for finding in ordered[:_MOST_COMPARED]:
             severity = (f"{finding.severity.label:<8}", SEVERITY_STYLES[finding.severity])
             lines.append(Text("  ", severity, "  ", page.cut(page.line(finding.title), max(page.width - 12, 20))))
-            lines.append(Text(" " * 12, (page.line(place_in_words(finding)), "cyan")))
+            lines.append(Text(" " * 12, (page.line(place_text(finding)), "cyan")))
         if len(findings) > _MOST_COMPARED:
             lines.append(f"  and {len(findings) - _MOST_COMPARED:,} more; --json has them all")
     totals = ", ".join(f"{len(findings):,} {title.lower()}" for title, _, findings in sections if findings)
@@ -171,7 +171,7 @@ def render_trends(trends: Sequence[Trends], **look: Unpack[Look]) -> str:
                 "REVIEWS": f"{row.reviews or 0:,}",
                 "FINDINGS": f"{row.findings:,}",
                 "FIXED": "-" if row.fixed_share is None else f"{row.fixed_share:.0%}",
-                "COST": cost_in_words(row.cost_usd or 0.0, row.unknown_costs),
+                "COST": cost_text(row.cost_usd or 0.0, row.unknown_costs),
                 "TIME": duration(row.duration_seconds or 0.0),
             }
             rows.append([page.line(row.key), *(texts[title] for title in titles)])

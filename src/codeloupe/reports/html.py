@@ -67,9 +67,9 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
         scope=scope.description,
         # Many descriptions name them already.
         ends="" if all(sha[:7] in scope.description for sha in shas) else " → ".join(sha[:10] for sha in shas),
-        reviewer=wording.reviewer_in_words(review.reviewer),
+        reviewer=wording.reviewer_text(review.reviewer),
         numbers=_numbers(shown),
-        counts=wording.counts_in_words(shown),
+        counts=wording.counts_text(shown),
         gaps=_gaps(review),
         left_out=f"{len(ordered) - _MOST_FINDINGS:,}" if len(ordered) > _MOST_FINDINGS else "",
         folded="folded" if len(shown.findings) > _MOST_UNFOLDED else "",
@@ -145,7 +145,7 @@ def _card(finding: Finding, excerpts: Excerpts, names: Counter[str]) -> Markup:
         expert=_expert_of(finding),
         standing=standing.value,
         title=inline(" ".join(title.split()) or wording.check_name(finding)),
-        place=wording.place_in_words(finding),
+        place=wording.place_text(finding),
         last=finding.last_line if has_more else "",
         aside="" if counts else inline(wording.why_not_counted(finding)),
         body=prose(finding.body),
@@ -194,7 +194,7 @@ def _numbers(review: Review) -> list[dict[str, Any]]:
         "failed": f"{wording.counted(failed, 'unit')} failed" if failed else "",
         "kind": f"wide{'' if review.complete else ' gap'}",
     }
-    took, spent = wording.duration(review.usage.duration_seconds), wording.spent_in_words(review.usage)
+    took, spent = wording.duration(review.usage.duration_seconds), wording.spent_text(review.usage)
     steps = [(step.label, counts[step]) for step in Severity]
     found = [{"name": step, "value": f"{n:,}", "kind": step if n else f"{step} none"} for step, n in steps]
     return [*found, read, {"name": "took", "value": took, "note": spent, "kind": "wide"}]
@@ -212,10 +212,10 @@ def _gaps(review: Review) -> list[dict[str, Any]]:
 
 def _remarks(review: Review) -> Markup:
     problems = [{"name": error.kind, "why": error.message} for error in wording.errors_beside_gaps(review)]
-    left_out = [{"name": skip.file, "why": skip.in_words()} for skip in review.left_out]
+    left_out = [{"name": skip.file, "why": skip.describe()} for skip in review.left_out]
     some = wording.counted(len(left_out), "file")
-    told = _folded(wording.counted(len(problems), "problem"), problems, is_open=True)
-    return joined((told, _folded(f"{some} left out on purpose", left_out)))
+    shown = _folded(wording.counted(len(problems), "problem"), problems, is_open=True)
+    return joined((shown, _folded(f"{some} left out on purpose", left_out)))
 
 
 def _folded(title: str, items: Sequence[dict[str, str]], *, is_open: bool = False) -> Markup:

@@ -57,10 +57,10 @@ def _review_cases(review: Review) -> Iterator[dict[str, str]]:
     outcome = wording.outcome_of(review)
     hidden = review.exit_code == 1 and not any(wording.blocks(review, finding) for finding in review.findings)
     lines = [
-        wording.reviewer_in_words(review.reviewer),
+        wording.reviewer_text(review.reviewer),
         review.scope.description,
         f"{outcome.word}: {outcome.why}",
-        f"Findings: {wording.counts_in_words(review)}",
+        f"Findings: {wording.counts_text(review)}",
         *(f"{error.kind}: {error.message}" for error in wording.errors_beside_gaps(review)),
     ]
     text = "\n".join(plain_line(line, longest=_LONGEST_TEXT) for line in lines)
@@ -68,10 +68,10 @@ def _review_cases(review: Review) -> Iterator[dict[str, str]]:
     for gap in wording.gaps_of(review):
         name = plain_line(f"not reviewed: {gap.name}", longest=_LONGEST_LINE)
         why = plain_line(gap.reason, longest=_LONGEST_LINE) or "could not be reviewed"
-        text = "\n".join([plain_text(gap.in_words(), longest=_LONGEST_TEXT), *map(terminal, gap.files)])
+        text = "\n".join([plain_text(gap.describe(), longest=_LONGEST_TEXT), *map(terminal, gap.files)])
         yield _case(name, "error", gap.kind, why, text)
     for skip in review.left_out:
-        why = plain_line(skip.in_words(), longest=_LONGEST_LINE)
+        why = plain_line(skip.describe(), longest=_LONGEST_LINE)
         yield _case(f"left out: {terminal(skip.file)}", "skipped", why=why)
 
 
@@ -86,7 +86,7 @@ def _finding_case(review: Review, finding: Finding) -> dict[str, str]:
     code = plain_code(fix.code, longest=_LONGEST_TEXT)
     verification = plain_text(finding.verification, longest=_LONGEST_TEXT)
     parts = [
-        f"{plain_line(wording.place_in_words(finding), longest=_LONGEST_TEXT)}: {title}",
+        f"{plain_line(wording.place_text(finding), longest=_LONGEST_TEXT)}: {title}",
         plain_code(finding.evidence.rstrip("\n"), longest=_LONGEST_TEXT),
         plain_text(finding.body, longest=_LONGEST_TEXT),
         f"Fix: {words}" if words else "Fix:" if code else "",

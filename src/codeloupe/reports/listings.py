@@ -49,7 +49,7 @@ def _concise(review: Review, layout: Layout) -> str:
         name = wording.check_name(finding)
         identity = f" ({wording.short_id(finding)})" if finding.fingerprint else ""
         what = f"{finding.severity.label}: {line(finding.title) or name} [{name}]{identity}"
-        lines.append(f"{terminal(wording.place_in_words(finding))}: {what}")
+        lines.append(f"{terminal(wording.place_text(finding))}: {what}")
     lines += [
         f"{terminal(gap.name) or '?'}: not reviewed: {line(gap.reason)}".removesuffix(": ")
         for gap in wording.gaps_without_claims(review)
@@ -74,7 +74,7 @@ def _github(review: Review, _layout: Layout) -> str:
         if counts[level] <= _ROOM[level]:
             lines.append(line)
     outcome = wording.outcome_of(review)
-    words = f"{outcome.why}. Findings: {wording.counts_in_words(review)}."
+    words = f"{outcome.why}. Findings: {wording.counts_text(review)}."
     rest = [f"{counts[level] - room:,} more of level {level}" for level, room in _ROOM.items() if counts[level] > room]
     if rest:
         shown = f" GitHub shows {_MOST_ANNOTATIONS} of a level; not shown: {', '.join(rest)}."
@@ -86,7 +86,7 @@ def _annotations(review: Review) -> Iterator[tuple[str, str]]:
     """The level and the line of each, the worst first: gaps, findings that block, other findings, problems."""
     if gaps := wording.gaps_of(review):
         # All in one, so that they cannot push findings out.
-        reasons = [gap.in_words() for gap in gaps[:20]]
+        reasons = [gap.describe() for gap in gaps[:20]]
         more = [f"and {len(gaps) - 20:,} more"] if len(gaps) > 20 else []
         level = "warning" if review.passed else "error"
         yield level, _annotation(level, "codeloupe could not review everything", "\n".join([*reasons, *more]))
@@ -133,7 +133,7 @@ def _gitlab(review: Review, _layout: Layout) -> str:
 
     issues = []
     for gap in wording.gaps_without_claims(review):
-        words, kind = plain_line(f"Not reviewed: {gap.in_words()}", longest=2_000), gap.kind
+        words, kind = plain_line(f"Not reviewed: {gap.describe()}", longest=2_000), gap.kind
         issues += [
             issue(words, f"codeloupe/{kind}", _hash(kind, gap.name, file), "critical", file, 1)
             for file in gap.files[:20] or (".",)
@@ -177,7 +177,7 @@ def _diagnostics(review: Review) -> list[dict[str, Any]]:
     """Gaps, then findings; reviewdog posts their messages as Markdown."""
     gaps = [
         {
-            "message": f"Not reviewed: {markdown_prose(gap.in_words(), longest=_LONGEST)}",
+            "message": f"Not reviewed: {markdown_prose(gap.describe(), longest=_LONGEST)}",
             "location": {"path": terminal(file)},
             # What the policy lets pass is no error, and still said.
             "severity": "WARNING" if review.policy.pass_when_incomplete else "ERROR",

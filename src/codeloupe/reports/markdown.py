@@ -30,7 +30,7 @@ _LONGEST_NOTE = 600
 
 def finding_row(finding: Finding) -> str:
     """`| severity | title | place |`."""
-    place = code_span(wording.place_in_words(finding)[:_LONGEST_PATH]).replace("|", "\\|")
+    place = code_span(wording.place_text(finding)[:_LONGEST_PATH]).replace("|", "\\|")
     return f"| {_severity(finding)} | {title_line(finding, in_cell=True)} | {place} |"
 
 
@@ -39,7 +39,7 @@ def finding_block(finding: Finding) -> str:
     lines = f" to {finding.last_line}" if finding.anchored and finding.last_line > finding.first_line > 0 else ""
     parts = [
         f"### {_severity(finding)}: {title_line(finding)}",
-        f"{code_span(wording.place_in_words(finding)[:_LONGEST_PATH])}{lines}",
+        f"{code_span(wording.place_text(finding)[:_LONGEST_PATH])}{lines}",
         _code_block(finding.evidence, finding.file, most=20) if finding.evidence.strip() else "",
         markdown_prose(finding.body, longest=_LONGEST_PROSE),
         fix_block(finding),
@@ -93,11 +93,11 @@ def summary_block(review: Review) -> str:
     """The verdict and why, then findings, coverage, reviewer, cost and time, each on its line."""
     outcome = wording.outcome_of(review)
     rows = {
-        "Findings": wording.counts_in_words(review),
+        "Findings": wording.counts_text(review),
         "Coverage": wording.files_reviewed(review),
         "Reviewed": markdown_line(review.scope.description, longest=_LONGEST_NOTE),
-        "Reviewer": markdown_line(wording.reviewer_in_words(review.reviewer), longest=_LONGEST_NOTE),
-        "Spent": wording.spent_in_words(review.usage),
+        "Reviewer": markdown_line(wording.reviewer_text(review.reviewer), longest=_LONGEST_NOTE),
+        "Spent": wording.spent_text(review.usage),
         "Time": wording.duration(review.usage.duration_seconds),
     }
     listed = "\n".join(f"- {label}: {value}" for label, value in rows.items() if value)
@@ -108,9 +108,9 @@ def summary_block(review: Review) -> str:
 def not_reviewed(review: Review, room: Room) -> str:
     """The gaps of an incomplete review, what else went wrong, and the files left out on purpose."""
     lists = {
-        "Could not be reviewed": [("", gap.in_words()) for gap in wording.gaps_of(review)],
+        "Could not be reviewed": [("", gap.describe()) for gap in wording.gaps_of(review)],
         "Problems": [("", f"{error.kind}: {error.message}") for error in wording.errors_beside_gaps(review)],
-        "Left out": [(f"{code_span(skip.file[:_LONGEST_PATH])}: ", skip.in_words()) for skip in review.left_out],
+        "Left out": [(f"{code_span(skip.file[:_LONGEST_PATH])}: ", skip.describe()) for skip in review.left_out],
     }
     sections = []
     for title, items in lists.items():
@@ -146,7 +146,7 @@ def _fitted(items: Iterable[str], room: Room) -> list[str]:
 
 
 def _closed_item(finding: Finding) -> str:
-    place = code_span(wording.place_in_words(finding)[:_LONGEST_PATH])
+    place = code_span(wording.place_text(finding)[:_LONGEST_PATH])
     why = markdown_line(wording.why_not_counted(finding), longest=_LONGEST_NOTE)
     return f"- {_severity(finding)}: {title_line(finding)} — {place} — {why}"
 

@@ -17,7 +17,7 @@ from codeloupe.model.pipeline import WORKING_STATES, CriticVerdict, RecoveryStep
 from codeloupe.reports import Look
 from codeloupe.reports.history import moment
 from codeloupe.reports.page import NARROWEST, Page, Text, cells
-from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
+from codeloupe.reports.wording import counted, dollars, duration, spent_text
 from codeloupe.system.regex import regex
 
 COULD_NOT_GO_ON, INTERRUPTED = 3, 130
@@ -64,7 +64,7 @@ def render_run(
     page = Page(**look, verbose=verbose)
     tree = Tree(page=page, now=now or datetime.now(UTC))
     closing = {
-        "Spent": spent_in_words(run.usage),
+        "Spent": spent_text(run.usage),
         "Result": str(places.result or ""),
         "Patch": str(places.patch or ""),
         "Files": str(places.directory),
@@ -87,7 +87,7 @@ def render_runs(
             (page.line(run.run_id), "cyan"),
             moment(run.started_at),
             page.line(run.pipeline),
-            (state_in_words(run.state), _LOOKS[run.state][0]),
+            (state_text(run.state), _LOOKS[run.state][0]),
             f"{completed_stages(run)}/{len(run.stages)}",
             spent_on(run.usage).removeprefix("cost ") or "-",
             duration(run_seconds(run, now or datetime.now(UTC))),
@@ -146,7 +146,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         room = max(min(self.page.width - 26, 32), 8)
         names = [self.page.cut(self.page.line(stage.name), room) for stage in run.stages]
         name_cells = max(map(cells, names), default=0)
-        state_cells = max((len(state_in_words(stage.state)) for stage in run.stages), default=0)
+        state_cells = max((len(state_text(stage.state)) for stage in run.stages), default=0)
         rows, previous = list(self._run(run)), ""
         for position, (name, stage) in enumerate(zip(names, run.stages, strict=True), start=1):
             signs = ("`- |- ", "   |  ") if self.page.ascii_only else ("╰─ ├─ ", "   │  ")
@@ -157,8 +157,8 @@ class Tree(Struct, frozen=True, kw_only=True):
                 (f"{sign[self.page.ascii_only]} ", style),
                 (name + " " * (name_cells - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
                 "  ",
-                (state_in_words(stage.state), style),
-                " " * (state_cells - len(state_in_words(stage.state)) + 2),
+                (state_text(stage.state), style),
+                " " * (state_cells - len(state_text(stage.state)) + 2),
             )
             rows += self.beside(head, self._facts(stage, previous), "dim", stem=stem)
             rows += [Text((f"{stem:<{_DETAIL_CELLS}}", "dim"), detail) for detail in self._details(stage)]
@@ -179,7 +179,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         return above + [Text(hang if number or above else head, line) for number, line in enumerate(lines)]
 
     def _run(self, run: RunRecord) -> Iterator[Text]:
-        state, style = state_in_words(run.state), _LOOKS[run.state][0]
+        state, style = state_text(run.state), _LOOKS[run.state][0]
         name = self.page.cut(self.page.line(run.pipeline), max(self.page.width - len(state) - 2, NARROWEST))
         facts = self._joined(run.run_id, duration(run_seconds(run, self.now)), spent_on(run.usage))
         yield from self.beside(Text((name, "bold"), "  ", (state, style), "  "), facts, "dim")
@@ -196,7 +196,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         # That a stage follows the one above it goes without saying.
         follows = stage.needs not in ((), (previous,))
         return self._joined(
-            attempt_in_words(stage),
+            attempt_text(stage),
             "" if score is None else f"{which} {score}",
             spent_on(stage.usage),
             "" if seconds is None else duration(seconds),
@@ -217,7 +217,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         open_ones = [] if is_done else open_failures(stage)
         if stage.reason and not (open_ones and stage.reason.startswith(open_ones[-1].message)):
             yield from self._prose(stage.reason, style)
-        if outdated := stage.outdated_in_words:
+        if outdated := stage.outdated_text:
             yield from self._prose(f"made before {outdated} changed", "bold yellow")
         yield from self._failures(stage.failures if self.page.verbose else open_ones, stage)
         for attempt in stage.attempts:
@@ -307,7 +307,7 @@ def completed_stages(run: RunRecord) -> int:
     return sum(stage.state is StageState.COMPLETED for stage in run.stages)
 
 
-def state_in_words(state: StageState) -> str:
+def state_text(state: StageState) -> str:
     """`awaiting approval`."""
     return state.value.replace("_", " ")
 
@@ -340,7 +340,7 @@ def advised_command(stage: StageRecord) -> str:
     return found[1] if found else ""
 
 
-def attempt_in_words(stage: StageRecord) -> str:
+def attempt_text(stage: StageRecord) -> str:
     """`attempt 2 of 3`, with `taken` when a later one was not; empty where there is only one to speak of."""
     under_way = stage.state in _ATTEMPT_UNDER_WAY
     if not stage.attempts and not under_way:

@@ -68,7 +68,7 @@ def _row(page: Page, file: PreviewFile) -> list[Text]:
 
 
 def _why(page: Page, skip: SkippedFile) -> Part:
-    return f"  {page.clean(skip.in_words())}", "yellow" if skip.is_gap else DIM
+    return f"  {page.clean(skip.describe())}", "yellow" if skip.is_gap else DIM
 
 
 def _totals(page: Page, preview: Preview, reviewed: list[PreviewFile]) -> list[Text]:

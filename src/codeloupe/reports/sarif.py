@@ -63,7 +63,7 @@ def render_sarif(review: Review) -> str:
             **fields_of(review, "verdict passed complete"),
             "summary": plain_line(review.summary, longest=500),
             "scope": plain_line(review.scope.description, longest=500),
-            "reviewer": plain_line(wording.reviewer_in_words(review.reviewer), longest=500),
+            "reviewer": plain_line(wording.reviewer_text(review.reviewer), longest=500),
             "filesTotal": review.coverage.files_total,
             "filesReviewed": review.coverage.files_reviewed,
             "hiddenFindings": review.hidden_findings,
@@ -96,14 +96,14 @@ def _notifications(review: Review) -> list[dict[str, Any]]:
     """
     nowhere = [one for one in review.findings if not is_inside(one.file)]
     found: list[tuple[str, str, str, tuple[str, ...]]] = [
-        *((gap.kind, "error", gap.in_words(), gap.files) for gap in wording.gaps_of(review)),
+        *((gap.kind, "error", gap.describe(), gap.files) for gap in wording.gaps_of(review)),
         *(("problem", "warning", f"{each.kind}: {each.message}", ()) for each in wording.errors_beside_gaps(review)),
         *(
             ("finding-without-file", "note", f"{one.severity.label} {terminal(one.file)}: {_message(one)}", ())
             for one in nowhere
             if not one.is_unsettled(review.policy.fail_on)
         ),
-        *(("file-left-out", "note", f"{skip.file}: {skip.in_words()}", (skip.file,)) for skip in review.left_out),
+        *(("file-left-out", "note", f"{skip.file}: {skip.describe()}", (skip.file,)) for skip in review.left_out),
     ]
     notifications = []
     for kind, level, words, files in found:

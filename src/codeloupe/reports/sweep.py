@@ -93,7 +93,7 @@ def _ending(sweep: CommitSweep) -> str:
 def render_sweep_text(sweep: CommitSweep, layout: Layout) -> str:
     """The report for a person, within the width of the layout; only `path:line` and the summary may be longer."""
     page = page_of(layout)
-    lines = opening_lines(page, wording.reviewer_in_words(sweep.reviewer), "") if sweep.reviewer is not None else []
+    lines = opening_lines(page, wording.reviewer_text(sweep.reviewer), "") if sweep.reviewer is not None else []
     lines += page.wrap((page.clean(sweep.description), DIM))
     room = max((len(_standing(commit)) for commit in sweep.commits), default=0)
     # Commits without findings close together, the others with room around them.
@@ -158,7 +158,7 @@ def _closing(page: Page, sweep: CommitSweep) -> list[Text]:
     rows: dict[str, Part] = {
         "Score": _score(sweep.score),
         "Findings": counts_by_severity(one for commit in sweep.commits for one in _findings(commit) if one.can_block),
-        "Spent": wording.spent_in_words(sweep.usage),
+        "Spent": wording.spent_text(sweep.usage),
         "Time": wording.duration(sweep.usage.duration_seconds),
     }
     return [
@@ -180,11 +180,11 @@ def render_sweep_markdown(sweep: CommitSweep) -> str:
 
 def _markdown(sweep: CommitSweep) -> Iterator[str]:
     score = "" if sweep.score is None else f"Score {sweep.score:.2f}. "
-    facts = (wording.spent_in_words(sweep.usage), wording.duration(sweep.usage.duration_seconds))
+    facts = (wording.spent_text(sweep.usage), wording.duration(sweep.usage.duration_seconds))
     yield from ("# Commit review", "", f"**{_line(sweep.summary)}**", "")
     yield from (f"{score}{_ending(sweep)}".rstrip(), "", f"{_line(sweep.description)}  ")
     if sweep.reviewer is not None:
-        yield f"{_line(wording.reviewer_in_words(sweep.reviewer))}  "
+        yield f"{_line(wording.reviewer_text(sweep.reviewer))}  "
     yield from (_line(", ".join(filter(None, facts))), "")
     if not sweep.commits:
         yield _NOTHING
@@ -289,7 +289,7 @@ def _json_finding(finding: Finding, whole: dict[str, Any]) -> dict[str, Any]:
         "severity": finding.severity.label,
         "category": finding.category,
         "description": "\n\n".join(filter(None, (finding.title.strip(), finding.body.strip()))),
-        "evidence": wording.place_in_words(finding),
+        "evidence": wording.place_text(finding),
         "quote": finding.evidence,
         **{key: value for key, value in whole.items() if key not in ("commit_sha", "expert", "evidence")},
     }

@@ -141,7 +141,7 @@ def render_text(review: Review, layout: Layout) -> str:
 
 
 def _report(page: Page, review: Review) -> list[Text]:
-    opening = opening_lines(page, wording.reviewer_in_words(review.reviewer), review.scope.description)
+    opening = opening_lines(page, wording.reviewer_text(review.reviewer), review.scope.description)
     if review.nothing_to_review and not review.coverage.files_total and not review.errors:
         took = wording.duration(review.usage.duration_seconds)
         return [*opening, Text(), Text(("No changes to review", BOLD), (f" ({took})", DIM))]
@@ -208,7 +208,7 @@ def _not_reviewed(page: Page, review: Review) -> Iterator[list[Text]]:
     entries: list[tuple[str, str, Sequence[str]]] = [
         *((f"{len(each):,} units", why, each) if len(each) > 1 else (each[0], why, ()) for why, each in pieces.items()),
         *((name, why, files) for (name, why), files in others.items()),
-        *((skip.file, skip.in_words(), ()) for skip in coverage.skipped if skip.is_gap),
+        *((skip.file, skip.describe(), ()) for skip in coverage.skipped if skip.is_gap),
     ]
     lines = [line for entry in entries for line in _gap(page, *entry)]
     lines += _left_out(page, review)
@@ -235,12 +235,12 @@ def _left_out(page: Page, review: Review) -> list[Text]:
     if not skipped:
         return []
     hint = "" if page.verbose else f" (-v names {'it' if len(skipped) == 1 else 'them'})"
-    words = wording.skipped_in_words(skipped)
+    words = wording.skipped_text(skipped)
     is_one_kind = len({skip.reason for skip in skipped}) == 1
     summary = Text(f"{words} skipped" if is_one_kind else f"{len(skipped):,} skipped: {words}", (hint, DIM))
     lines = page.wrap(summary, indent=_INDENT + 2, first=Text((f"  {page.sign('·')} ", DIM)))
     for skip in sorted(skipped, key=lambda skip: (skip.reason.value, skip.file)) if page.verbose else ():
-        named = Text(page.clean(skip.file), (f"  {page.clean(skip.in_words())}", DIM))
+        named = Text(page.clean(skip.file), (f"  {page.clean(skip.describe())}", DIM))
         lines += page.wrap(named, indent=_INDENT + 4, hang=2)
     return lines
 
@@ -257,11 +257,11 @@ def _verdict(page: Page, review: Review) -> list[Text]:
     else:
         headline = page.wrap(outcome.why, indent=used, first=Text(badge, "  "))
     counts = counts_by_severity(finding for finding in review.findings if finding.can_block)
-    _, more, others = wording.counts_in_words(review).partition("; ")
+    _, more, others = wording.counts_text(review).partition("; ")
     rows: dict[str, Part] = {
         "Findings": Text(counts, more, others),
         "Coverage": _coverage(page, review),
-        "Spent": wording.spent_in_words(review.usage),
+        "Spent": wording.spent_text(review.usage),
         "Time": wording.duration(review.usage.duration_seconds),
     }
     return [Text((page.sign("━") * page.measure, style)), *headline, *page.rows(rows)]
@@ -275,7 +275,7 @@ def _coverage(page: Page, review: Review) -> str:
     if len(names) > 4:
         failed, names = failed + len(names), []
     units = f"{failed:,} of {wording.counted(max(coverage.units_total, failed), 'unit')}" if failed else ""
-    unread = wording.skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
+    unread = wording.skipped_text(skip for skip in coverage.skipped if skip.is_gap)
     gaps = ", ".join(filter(None, (units, *map(page.clean, names), unread)))
     return f"{wording.files_reviewed(review)}; gaps: {gaps}" if gaps else wording.files_reviewed(review)
 

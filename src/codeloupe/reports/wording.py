@@ -24,7 +24,7 @@ from codeloupe.model.review import (
     SkippedFile,
     SkipReason,
     Verdict,
-    claim_in_words,
+    describe_claim,
 )
 from codeloupe.system.untrusted import plain_line
 
@@ -67,7 +67,7 @@ def dollars(amount: float) -> str:
     return f"${amount:.2f}" if amount >= 0.01 or not amount else f"${amount:.4f}"
 
 
-def spent_in_words(usage: Usage) -> str:
+def spent_text(usage: Usage) -> str:
     """Calls, tokens and cost: `9 calls (2 more from the ledger), 41,234 tokens, $0.31`; empty when there were none."""
     if not usage.requests:
         return f"no new calls, {counted(usage.cached, 'answer')} from the ledger" if usage.cached else ""
@@ -81,7 +81,7 @@ def spent_in_words(usage: Usage) -> str:
     return f"{counted(usage.requests, 'call')}{ledger}, {tokens}, {cost}"
 
 
-def reviewer_in_words(reviewer: ReviewerInfo) -> str:
+def reviewer_text(reviewer: ReviewerInfo) -> str:
     """Which reviewer and why, as one sentence; the offline one never passes for an AI review."""
     names = [name for name in reviewer.type.split("+") if name]
     name = _REVIEWER_NAMES.get(reviewer.type, f"Review by {reviewer.type}")
@@ -94,7 +94,7 @@ def reviewer_in_words(reviewer: ReviewerInfo) -> str:
     return f"{name}{model}{why}"
 
 
-def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
+def skipped_text(skipped: Iterable[SkippedFile]) -> str:
     """`2 lock files, 1 binary file`: the most common reason first."""
     nouns = word_table("skipped")
     counts = Counter(skip.reason.value for skip in skipped)
@@ -222,7 +222,7 @@ def short_id(finding: Finding) -> str:
     return plain_line(finding.fingerprint[:8], longest=8)
 
 
-def place_in_words(finding: Finding) -> str:
+def place_text(finding: Finding) -> str:
     """`a.py:12`; only the path where no line is known, and `?` where not even that is."""
     path = finding.file or "?"
     return f"{path}:{finding.line_start}" if finding.first_line > 0 else path
@@ -247,7 +247,7 @@ def why_set_aside(finding: Finding) -> str:
     return f"suppressed by {_SUPPRESSED_BY[finding.suppression.kind]}: {finding.suppression.reason}".rstrip(": ")
 
 
-def counts_in_words(review: Review) -> str:
+def counts_text(review: Review) -> str:
     """`1 high, 2 low; 1 refuted; 3 hidden below min_severity=medium`: everything found, nothing left unsaid."""
     counts = Counter(standing_of(finding) for finding in review.findings)
     steps = Counter(f.severity for f in review.findings if standing_of(f) is Standing.OPEN)
@@ -305,7 +305,7 @@ class Gap(Struct, frozen=True):
     reason: str
     files: tuple[str, ...] = ()
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """`name: reason`; only one of them where they are the same or one is missing."""
         return ": ".join(dict.fromkeys(filter(None, (self.name, self.reason)))) or "not reviewed"
 
@@ -314,9 +314,9 @@ def gaps_of(review: Review) -> tuple[Gap, ...]:
     """Everything that makes the review incomplete, claims for a person first; an incomplete one has at least one."""
     coverage = review.coverage
     known = (
-        *(Gap(CLAIM, one.file or "?", claim_in_words(one), (one.file,) * bool(one.file)) for one in review.unsettled),
+        *(Gap(CLAIM, one.file or "?", describe_claim(one), (one.file,) * bool(one.file)) for one in review.unsettled),
         *(Gap(UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed),
-        *(Gap(FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.is_gap),
+        *(Gap(FILE, skip.file, skip.describe(), (skip.file,)) for skip in coverage.skipped if skip.is_gap),
     )
     unnamed = () if review.complete else (Gap(UNKNOWN, "the review", "not everything could be reviewed"),)
     return known or unnamed
@@ -324,7 +324,7 @@ def gaps_of(review: Review) -> tuple[Gap, ...]:
 
 def errors_beside_gaps(review: Review) -> tuple[ReviewError, ...]:
     """What else went wrong: errors that no gap tells already. One that does ends with the gap's reason."""
-    known = tuple({reason for gap in gaps_of(review) for reason in (gap.reason, gap.in_words()) if reason})
+    known = tuple({reason for gap in gaps_of(review) for reason in (gap.reason, gap.describe()) if reason})
     return tuple(error for error in review.errors if not error.message.endswith(known))
 
 

@@ -318,7 +318,7 @@ async def stream(
     `keep_bytes` in all (by default the command's `max_output_bytes`); more output is no failure. A line longer than
     `max_line_bytes` is skipped and counted. A last line without a line feed is handed over when the program ended
     by itself. What `on_line` raises ends the program and is raised here. Once `is_over` says, after a line, that the
-    program has told all it had to, it has some seconds left to end.
+    program has said all it had to, it has some seconds left to end.
 
     Raises ProgramNotFound or another ProcessError when it cannot be started or is lost, StreamTimedOut when it did
     not finish in time or wrote nothing to either output for `idle_timeout_seconds`; it is gone in every case.

@@ -27,7 +27,7 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
 
 async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
-    """The next request; None when the client closed the connection, or sent what is no HTTP and was told so."""
+    """The next request; None when the client closed the connection, or got an error for what is not HTTP."""
     try:
         start = await reader.readuntil(b"\r\n\r\n")
         first, *lines = start.decode("latin-1").rstrip("\r\n").split("\r\n")

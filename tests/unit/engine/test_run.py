@@ -99,7 +99,7 @@ def test_a_change_without_files_or_changed_lines_passes_and_says_so(tmp_path: Pa
     task = make_task(tmp_path, {})
     review, _ = run(replace(task, change=replace(task.change, files=(moved, mode, empty))), make_reviewer(agent))
     assert (agent.requests, review.coverage.files_reviewed, review.complete) == ((), 0, True)
-    assert {skip.file: skip.in_words() for skip in review.coverage.skipped} == {
+    assert {skip.file: skip.describe() for skip in review.coverage.skipped} == {
         "b.py": "nothing to read: renamed from a.py",
         "run.sh": "nothing to read: its mode is 100755 instead of 100644",
         "new.py": "nothing to read: added, an empty file",

@@ -80,13 +80,13 @@ def test_what_is_too_large_is_a_gap_that_names_the_limit() -> None:
     selection = select_by_diff(change(changed("big.py", b"+x\n" * 11)), Settings(max_file_lines=10))
     (skip,) = selection.skipped
     assert skip.is_gap
-    assert skip.in_words() == "too large: 11 changed lines, the limit is 10 (max_file_lines)"
+    assert skip.describe() == "too large: 11 changed lines, the limit is 10 (max_file_lines)"
     # Too many bytes are a gap too.
     assert reason_by_content("big.sql", b"x" * 11, Settings(max_file_bytes=10)) == "too large"
     # What could not be read is a gap with its reason.
     selection = select_by_diff(change(unreadable=(("secret.txt", "permission denied"),)), RULES)
     assert selection.total == 1
-    assert selection.skipped[0].in_words() == "unreadable: permission denied"
+    assert selection.skipped[0].describe() == "unreadable: permission denied"
 
 
 def test_a_mark_in_the_first_lines_or_one_long_line_tells_what_nobody_wrote() -> None:

@@ -49,7 +49,7 @@ def test_only_a_file_that_should_have_been_read_makes_a_gap(reason: SkipReason) 
     gap = reason in (SkipReason.TOO_LARGE, SkipReason.UNREADABLE)
     assert Coverage(skipped=(SkippedFile("a", reason),)).complete is not gap
     assert [SkippedFile("a", reason, accepted=accepted).is_gap for accepted in (True, False)] == [False, True]
-    assert SkippedFile("a", reason, "2 MB").in_words() == f"{SkippedFile('a', reason).in_words()}: 2 MB"
+    assert SkippedFile("a", reason, "2 MB").describe() == f"{SkippedFile('a', reason).describe()}: 2 MB"
 
 
 def test_a_failed_unit_makes_a_review_incomplete() -> None:

@@ -114,10 +114,10 @@ class TestList:
         assert row["id"] == entry.entry_id
 
     def test_costs_that_are_not_known_are_told(self) -> None:
-        assert history.cost_in_words(0.5, 0) == "$0.50"
-        assert history.cost_in_words(0.5, 2) == "$0.50+"
-        assert history.cost_in_words(0.0, 2) == "?"
-        assert history.cost_in_words(0.0, 0) == "$0.00"
+        assert history.cost_text(0.5, 0) == "$0.50"
+        assert history.cost_text(0.5, 2) == "$0.50+"
+        assert history.cost_text(0.0, 2) == "?"
+        assert history.cost_text(0.0, 0) == "$0.00"
 
     def test_the_first_day_of_the_calendar_is_a_moment_too(self) -> None:
         assert history.moment(datetime.min.replace(tzinfo=UTC)).startswith("0001-01-01")

@@ -9,7 +9,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.review import Review, SkippedFile, SkipReason
 from codeloupe.reports import Layout, render
 from codeloupe.reports.text import svg
-from codeloupe.reports.wording import skipped_in_words
+from codeloupe.reports.wording import skipped_text
 from tests.rows import each
 from tests.unit.reports.examples import ESCAPE, finding, review
 
@@ -46,7 +46,7 @@ def test_what_is_endless_is_cut_and_the_cut_is_said() -> None:
 
 def test_each_reason_to_skip_a_file_has_its_words() -> None:
     for reason in SkipReason:
-        only, both = (skipped_in_words([SkippedFile(name, reason) for name in names]) for names in ("a", "ab"))
+        only, both = (skipped_text([SkippedFile(name, reason) for name in names]) for names in ("a", "ab"))
         assert (only[:2], both[:2], only[2:] != both[2:]) == ("1 ", "2 ", True)
 
 

@@ -48,7 +48,7 @@ _WRAPPED = "answer"
 _loading = threading.Lock()
 _SILENT = kinds.Kind(errors.TimedOut, "got nothing from the service in time", "raise the limit of silence")
 _BROKEN = kinds.Kind(errors.OutputInvalid, "got an error from the model", "try again, or another model")
-# Services tell these apart in words alone; a refused request holds no words of a model.
+# Services tell these apart only by their wording; a refused request holds no words of a model.
 _BY_TEXT = kinds.patterns(
     ("api key not valid|api_key_invalid|credit balance is too low|insufficient_quota", kinds.NOT_LOGGED_IN),
     ("prompt is too long|context_length_exceeded|maximum context length|context window", kinds.TOO_LONG),
@@ -127,7 +127,7 @@ class ApiAgent:
         return f"{self._model} at {self._base_url}"
 
     def service_of(self, request: AgentRequest) -> str | None:
-        """Where it asks for the model of a request; None when that cannot be told."""
+        """Where it asks for the model of a request; None when that is unknown."""
         try:
             target = self._target(request.model or self._model)
         except errors.InvalidRequest:
@@ -191,7 +191,7 @@ class ApiAgent:
         return replace(missing, found=True, version=version, logged_in=logged_in, how_to_fix=fix)
 
     def _target(self, name: str | None) -> Target:
-        """Where the model of this name is asked. Raises InvalidRequest when that cannot be told."""
+        """Where the model of this name is asked. Raises InvalidRequest when that is unknown."""
         if not name:
             raise errors.InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
         # Who answers for a model that is named without its provider.
@@ -230,7 +230,9 @@ def _loaded(vendor: Vendor) -> SimpleNamespace:
     with _loading, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Google's says at each call that there are two keys and which one it takes. That is not the one it is given.
-        logging.getLogger("google_genai._api_client").addFilter(lambda told: "API_KEY are set" not in told.getMessage())
+        logging.getLogger("google_genai._api_client").addFilter(
+            lambda entry: "API_KEY are set" not in entry.getMessage()
+        )
         try:
             return SimpleNamespace(**{name: importlib.import_module(module) for name, module in names.items()})
         except ImportError as error:
@@ -373,11 +375,11 @@ def _call_failed(error: Exception, target: Target) -> errors.AgentError:
     return _failed(kind, target, text=text, status=status, raw_output=raw, retry_after_seconds=wait)
 
 
-def _failed(kind: kinds.Kind, target: Target, *, text: str = "", **told: Any) -> errors.AgentError:
+def _failed(kind: kinds.Kind, target: Target, *, text: str = "", **known: Any) -> errors.AgentError:
     """The error of a failure, with what is known of the service in its words."""
     program = replace(_PROGRAM, log_in=f"{target.vendor.set_key} to a key that is valid")
     if kind in (kinds.UNREACHED, kinds.INVALID):
         text = f"{target.url}: {text}"
     if kind is _SILENT:
         text = f"nothing came from {target.url} for {target.idle_seconds:g} s"
-    return kinds.error_of(kind, program, text, asked_model=target.model, **told)
+    return kinds.error_of(kind, program, text, asked_model=target.model, **known)

@@ -22,7 +22,7 @@ _MARGIN = 1.5
 
 
 class Spent(Struct, frozen=True):
-    """What went out so far. Requests whose cost nobody told are counted in `unknown_costs` and not in `usd`."""
+    """What went out so far. Requests of unknown cost are counted in `unknown_costs` and not in `usd`."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -171,14 +171,14 @@ _UNPAID = (
 )  # fmt: skip
 
 
-def _cost(told: object) -> Spent:
+def _cost(outcome: object) -> Spent:
     """What a result or an error says that it cost."""
-    if isinstance(told, errors.NotInstalled):
+    if isinstance(outcome, errors.NotInstalled):
         return Spent()
-    usage, usd = getattr(told, "usage", None), getattr(told, "total_cost_usd", getattr(told, "cost_usd", None))
+    usage, usd = getattr(outcome, "usage", None), getattr(outcome, "total_cost_usd", getattr(outcome, "cost_usd", None))
     tokens = usage.input_tokens + usage.output_tokens if usage else 0
     if usd is None or not math.isfinite(usd):
-        return Spent(tokens=tokens, requests=1, unknown_costs=int(not isinstance(told, _UNPAID)))
+        return Spent(tokens=tokens, requests=1, unknown_costs=int(not isinstance(outcome, _UNPAID)))
     return Spent(usd=max(usd, 0.0), tokens=tokens, requests=1)
 
 

@@ -64,7 +64,7 @@ def validator_for(schema: Mapping[str, Any]) -> Any:
 
 
 def violation(value: Any, validator: Any) -> str:
-    """The most telling violation of a schema by a value, in words, or nothing."""
+    """A sentence about the worst violation of a schema by a value, or nothing."""
     try:
         worst = importlib.import_module("jsonschema.exceptions").best_match(islice(validator.iter_errors(value), 20))
     except RecursionError:
@@ -236,7 +236,7 @@ class _Unsayable(ValueError):
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The schema as OpenAI's strict mode takes it, or None when that cannot say it: then it has to be said in words.
+    """The schema as OpenAI's strict mode takes it, or None when that cannot express it: then the prompt describes it.
 
     Strict mode wants every property of every object to be required and no other to be there. So what was optional may
     be null on the wire, and `without_fillers` leaves such a null out of the answer again. The original schema stays the

@@ -202,8 +202,8 @@ class ClaudeReading(Reading):
         self.raw_output = _raw(result)
         structured, output = result.get("structured_output"), result.text("result")
         status, sentences = result.count("api_error_status") or None, result.get("errors")
-        told = (error for error in (sentences if isinstance(sentences, list) else ()) if isinstance(error, str))
-        text = output or "; ".join(filter(None, told))
+        errors = (error for error in (sentences if isinstance(sentences, list) else ()) if isinstance(error, str))
+        text = output or "; ".join(filter(None, errors))
         if result.get("is_error") is not False or result.get("terminal_reason") not in ("completed", None):
             opens_at = self.quota_opens_at
             if opens_at is None and (resets := _RESETS_AT.search(text)):
@@ -321,11 +321,11 @@ class ClaudeAgent(ProgramAgent):
 
     def service_of(self, _request: AgentRequest) -> str | None:
         """Which service is asked, as far as the settings and the environment tell."""
-        told = {"ANTHROPIC_BASE_URL": self.base_url or self.source.get("ANTHROPIC_BASE_URL")}
+        places = {"ANTHROPIC_BASE_URL": self.base_url or self.source.get("ANTHROPIC_BASE_URL")}
         for cloud, names in _CLOUD_NAMES.items():
             if self.source.get(cloud):
-                told |= {name: self.source.get(name) for name in (cloud, *names) if name.endswith(_PLACE_ENDINGS)}
-        return " ".join(f"{name}={value}" for name, value in told.items() if value) or None
+                places |= {name: self.source.get(name) for name in (cloud, *names) if name.endswith(_PLACE_ENDINGS)}
+        return " ".join(f"{name}={value}" for name, value in places.items() if value) or None
 
     def find(self) -> Path:
         """The configured program, else the one on the PATH or in the Agent SDK's package. Raises NotInstalled."""

@@ -85,8 +85,8 @@ class AgentSdkAgent(ClaudeAgent):
             except Exception as error:  # noqa: BLE001 - the SDK may raise anything; all of it becomes an AgentError below
                 failure = error
         # The error has the last message whole, where the SDK's own form of it leaves fields out.
-        told = getattr(failure, "data", None) if isinstance(failure, sdk.ResultError) else None
-        result = Message(told) if told else reading.last
+        data = getattr(failure, "data", None) if isinstance(failure, sdk.ResultError) else None
+        result = Message(data) if data else reading.last
         if result is None:
             raise self._without_result(sdk, failure, passed, reading, stderr) from failure
         try:
@@ -257,7 +257,7 @@ async def _end(task: asyncio.Future[None], token: str) -> None:
 def signal_marked(token: str, number: signal.Signals) -> int:
     """Send a signal to every process of ours that carries this mark in its environment; how many there were.
 
-    For programs that a vendor's package starts, so that we are not told their process numbers. What a program starts
+    For programs that a vendor's package starts, so we do not learn their process numbers. What a program starts
     inherits the mark, in whatever session it is. Only Linux shows another process's environment: elsewhere none is
     found.
     """

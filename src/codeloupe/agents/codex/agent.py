@@ -68,7 +68,7 @@ _SETTINGS: Mapping[str, Any] = {
 _MAX_LEVELS = 8
 _MAX_DIRECTORIES = 4000
 _STATUS = regex(r"(?:unexpected status|last status:) (\d{3})\b")
-# Lines of the log that the program is told to keep.
+# Lines of the log, which the program keeps because we ask for it.
 _LOGGED = regex(r"^\S+ +DEBUG codex_http_client.*$", re.MULTILINE)
 _REPLIED = regex(r": Request completed method=POST .{0,2000}? status=(\d{3})\b")
 _RETRY_AFTER = regex(r'"retry-after": "(\d{1,7})"')
@@ -196,10 +196,10 @@ def _retry_after(text: str, now: datetime) -> float | None:
     month, day, year, moment = found.groups()
     date = f"{month} {day} {year}" if month else now.strftime("%b %d %Y")
     try:
-        opens = datetime.strptime(f"{date} {moment}", "%b %d %Y %I:%M %p")  # noqa: DTZ007 - local time, as it was told
+        opens = datetime.strptime(f"{date} {moment}", "%b %d %Y %I:%M %p")  # noqa: DTZ007 - local time, as it is printed
     except ValueError:
         return None
-    # A time without a date that has just passed is the minute we are in, told without its seconds.
+    # A time without a date that has just passed is the minute we are in, printed without its seconds.
     if not month and opens < now - timedelta(hours=1):
         opens += timedelta(days=1)
     return max(0.0, (opens - now).total_seconds())
@@ -239,7 +239,7 @@ class CodexAgent(ProgramAgent):
         return next((file for file in programs if os.access(file, os.X_OK)), script)
 
     def _prompt_input(self, request: AgentRequest) -> str:
-        """The prompt, and in words a schema that the program cannot be given."""
+        """The prompt, with a schema spelled out in it where the program has no option for one."""
         schema = request.output_schema
         tail = "" if schema is None or strict_schema(schema) is not None else schema_words(schema)
         return f"{full_prompt(request)}{tail}"

@@ -7,7 +7,7 @@ No credential is ever read: a login of the program is reached by a link.
 
 It reads every file that is mentioned as `@path`, and the directory of that name with all its files; a diff is full of
 `@`. No setting turns this off. So an invisible character is put after each `@`, which makes it the name of no file,
-and the model is told about it.
+and the model hears of it.
 
 An exit code of 0 tells nothing: the program ends with it also when it was ended from outside, when the service sent
 nothing, when it sent nothing itself, and when it did not get rid of its output in time, which is then cut. The other
@@ -223,15 +223,15 @@ class GeminiReading(Reading):
         """The error of a run that reported a failure, whatever its exit code."""
         status = _status(text, exit_code, stderr)
         kind = kinds.kind_of(text, status, _ABOVE_STATUS, _BELOW_STATUS)
-        told = _DELAY_MS.findall(stderr)
-        wait = int(told[-1]) / 1000 if told else kinds.retry_after_in(text)
+        delays = _DELAY_MS.findall(stderr)
+        wait = int(delays[-1]) / 1000 if delays else kinds.retry_after_in(text)
         return self.error(kind or _BY_EXIT_CODE.get(exit_code, _UNKNOWN), text, status=status, retry_after_seconds=wait)
 
 
 def _status(text: str, exit_code: int, stderr: str) -> int | None:
-    told = _STATUS_IN_TEXT.findall(text) or _STATUS_IN_STDERR.findall(stderr)
-    if told:
-        return int(told[-1])
+    statuses = _STATUS_IN_TEXT.findall(text) or _STATUS_IN_STDERR.findall(stderr)
+    if statuses:
+        return int(statuses[-1])
     # Exit codes from 41 to 55 are the program's own; a status from 400 to 511 leaves 144 to 255, and 529 leaves 17.
     status = 529 if exit_code == 17 else exit_code + 256
     return status if 400 <= status < 512 or status == 529 else None
@@ -241,8 +241,8 @@ class GeminiAgent(ProgramAgent):
     """Runs `gemini` once for each call, with a key, the settings of a cloud, or the login in the user's home.
 
     Without a `base_url`, GOOGLE_GEMINI_BASE_URL or Google's own is asked. A bypass gives the program a shell. A system
-    prompt replaces the program's own; what is to be appended to that stands at the head of the prompt otherwise. The
-    program knows no schema, so that is told in words, and no limit of money.
+    prompt replaces the program's own; without one, what is to be appended comes at the head of the prompt. The
+    program knows no schema, so the prompt describes it, and no limit of money.
     """
 
     name = "gemini"
@@ -302,7 +302,7 @@ class GeminiAgent(ProgramAgent):
         return await super()._usable_program()
 
     def _prompt_input(self, request: AgentRequest) -> str:
-        """What the program reads: the prompt, what it has no place of its own for, and the schema in words."""
+        """What the program reads: the prompt, what it has no place of its own for, and a description of the schema."""
         head = ""
         if request.append_system_prompt and request.system_prompt is None:
             head = f"{request.append_system_prompt}\n\n"
