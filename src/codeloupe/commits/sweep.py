@@ -29,7 +29,7 @@ from codeloupe.engine.history import SweepKeeper, keeping_sweep
 from codeloupe.engine.prepare import Prepared, prepare_commit
 from codeloupe.engine.run import ReviewPlan, policy_of, run_review
 from codeloupe.engine.settings import configure
-from codeloupe.engine.verdict import joined_info
+from codeloupe.engine.verdict import joined_info, score
 from codeloupe.errors import CodeloupeError, RevisionError
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
@@ -47,23 +47,14 @@ from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, Com
 from codeloupe.store.baseline import read_baseline
 from codeloupe.system.regex import regex
 
-_COST = {Severity.LOW: 0.05, Severity.MEDIUM: 0.15, Severity.HIGH: 0.30, Severity.CRITICAL: 0.50}
-
-
-def score(findings: Iterable[Finding]) -> float:
-    """1 less what each finding that counts costs, between 0 and 1."""
-    lost = sum(_COST[finding.severity] for finding in findings if finding.can_block)
-    # Rounded, since a sum of such parts may miss a threshold by a hair.
-    return round(min(1.0, max(0.0, 1.0 - lost)), 2)
-
 
 def verdict(findings: Sequence[Finding]) -> CommitVerdict:
-    """LEAVE from 0.8, FIX from 0.5, REVERT below, and for any critical finding that was confirmed by verification."""
+    """LEAVE from 80 points, FIX from 50, REVERT below, and for any critical finding that verification confirmed."""
     critical = (finding for finding in findings if finding.can_block and finding.severity is Severity.CRITICAL)
     reached = score(findings)
-    if reached < 0.5 or any(finding.verification.startswith(Proof.CONFIRMED.value) for finding in critical):
+    if reached < 50 or any(finding.verification.startswith(Proof.CONFIRMED.value) for finding in critical):
         return CommitVerdict.REVERT
-    return CommitVerdict.LEAVE if reached >= 0.8 else CommitVerdict.FIX
+    return CommitVerdict.LEAVE if reached >= 80 else CommitVerdict.FIX
 
 
 def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
@@ -308,7 +299,7 @@ class AgentDispatcher:
             # It says nothing about what it did not see: the commit has no verdict.
             return replace(outcome, failure=_why_incomplete(review))
         # Nothing can be said of a commit of which nothing was read, not even that it is good.
-        reached = score(review.findings) if review.coverage.files_reviewed else None
+        reached = score(review.findings) / 100 if review.coverage.files_reviewed else None
         return replace(outcome, score=reached, verdict=verdict(review.findings))
 
     def _note(self, outcome: CommitReview) -> None:

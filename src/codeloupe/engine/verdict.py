@@ -10,6 +10,7 @@ from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import Coverage, Policy, ReviewerInfo, Verdict, unsettled_claims
 
 PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
+_POINTS = {Severity.LOW: 5, Severity.MEDIUM: 15, Severity.HIGH: 30, Severity.CRITICAL: 50}
 
 
 def conclude(found: Iterable[Finding], policy: Policy, coverage: Coverage, *, complete: bool) -> dict[str, Any]:
@@ -89,3 +90,8 @@ def joined_info(reviewers: Sequence[ReviewerInfo]) -> ReviewerInfo:
         why="; ".join(f"{info.type}: {info.why}" for info in reviewers),
         model="+".join(models) or None,
     )
+
+
+def score(findings: Iterable[Finding]) -> int:
+    """100 less the points of each finding that counts, at least 0."""
+    return max(0, 100 - sum(_POINTS[finding.severity] for finding in findings if finding.can_block))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe import errors
+from codeloupe.agents.calls.budget import UNPAID
 from codeloupe.agents.calls.schemas import no_answer
 from codeloupe.config.yaml import escape
 from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, CodeloupeError
@@ -29,11 +29,6 @@ Ask = Callable[[AgentRequest], Awaitable[AgentResult]]
 
 # An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0
-# A service that gave no answer takes no money.
-_FREE = (
-    errors.InvalidRequest, errors.NotInstalled, errors.NotLoggedIn, errors.RateLimited, errors.Overloaded,
-    errors.ConnectionFailed, errors.PromptTooLong,
-)  # fmt: skip
 _AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd", "output_schema")
 # Control characters but for the tab, and halves of characters.
 _UNFIT = regex(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -165,7 +160,7 @@ def failure_usage(error: BaseException) -> Usage:
     cause = error if isinstance(error, AgentError) else error.__cause__
     if not isinstance(cause, AgentError) or not cause.attempts:
         return Usage()
-    free = cause.cost_usd is None and isinstance(cause, _FREE)
+    free = cause.cost_usd is None and isinstance(cause, UNPAID)
     return spent(cause.attempts, 0.0 if free else cause.cost_usd, cause.usage)
 
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from codeloupe.engine.parse.claims import read_critique
 from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.engine.prompt import cut, fenced, new_fence
+from codeloupe.engine.verdict import score
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNotFound
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
-from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review
 from codeloupe.pipelines.execution import read_text
@@ -31,7 +31,6 @@ AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]
 # Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
 CRITIC_VERSION = "1"
 # What each finding costs of 100 points, as in the score of a commit.
-_COST = {Severity.LOW: 5, Severity.MEDIUM: 15, Severity.HIGH: 30, Severity.CRITICAL: 50}
 _MOST_CHARACTERS = 1_500
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
 _ESCAPE_SEQUENCE = regex(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -178,11 +177,6 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
         fixes=_some(f"{place}: {each.suggestion}" for place, each in placed if each.suggestion),
         usage=review.usage,
     )
-
-
-def score(findings: Iterable[Finding]) -> int:
-    """100 less what each finding that counts costs, at least 0."""
-    return max(0, 100 - sum(_COST[finding.severity] for finding in findings if finding.can_block))
 
 
 def _some(texts: Iterable[str]) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.commits.sweep import Assignment, exit_code, overall_score, plan_of, score, summarise, verdict
+from codeloupe.commits.sweep import Assignment, exit_code, overall_score, plan_of, summarise, verdict
+from codeloupe.engine.verdict import score
 from codeloupe.model.change import Change, Commit, Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
@@ -97,7 +98,7 @@ def reviewed(number: int, *findings: Finding, **changes: Any) -> CommitReview:
         category=CommitCategory.BUG_FIX,
         experts=("reliability",),
         review=review(*(replace(one, commit_sha=about.sha) for one in findings)),
-        score=score(findings),
+        score=score(findings) / 100,
         verdict=verdict(findings),
         plan=plan_of(findings),
     )

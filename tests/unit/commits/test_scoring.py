@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.commits.sweep import exit_code, overall_score, plan_of, score, summarise, verdict
+from codeloupe.commits.sweep import exit_code, overall_score, plan_of, summarise, verdict
+from codeloupe.engine.verdict import score
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.rows import each
@@ -31,7 +32,7 @@ LOW, MEDIUM, HIGH, CRITICAL = Severity.LOW, Severity.MEDIUM, Severity.HIGH, Seve
 )
 def test_score_and_verdict(severities: list[Severity], expected_score: float, expected_verdict: str) -> None:
     findings = [finding(severity) for severity in severities]
-    assert score(findings) == expected_score
+    assert score(findings) / 100 == expected_score
     assert verdict(findings) == expected_verdict
 
 
@@ -53,14 +54,16 @@ def test_a_critical_finding_reverts_alone_only_when_it_was_confirmed(
 @each("changes", [{"anchored": False}, {"status": FindingStatus.REFUTED}])
 def test_what_does_not_count_costs_nothing(changes: dict[str, object]) -> None:
     findings = [finding(CRITICAL, verification="confirmed: x", **changes)]
-    assert (score(findings), verdict(findings), plan_of(findings)) == (1.0, CommitVerdict.LEAVE, ())
+    assert (score(findings), verdict(findings), plan_of(findings)) == (100, CommitVerdict.LEAVE, ())
 
 
 @given(st.lists(st.sampled_from(Severity), max_size=30))
-def test_the_score_stays_between_nothing_and_one_and_never_rises_with_a_finding(severities: list[Severity]) -> None:
+def test_the_score_stays_between_nothing_and_a_hundred_and_never_rises_with_a_finding(
+    severities: list[Severity],
+) -> None:
     scores = [score([finding(one) for one in severities[:count]]) for count in range(len(severities) + 1)]
     assert scores == sorted(scores, reverse=True)
-    assert all(0.0 <= one <= 1.0 for one in scores)
+    assert all(0 <= one <= 100 for one in scores)
 
 
 def test_the_plan_is_red_and_green_for_each_then_refactor_and_the_worst_comes_first() -> None:

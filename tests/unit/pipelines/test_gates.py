@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.commits.sweep import score as commit_score
 from codeloupe.errors import Crashed, OutputInvalid, PipelineError, ProgramNotFound
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage, Usage
 from codeloupe.model.change import Scope, ScopeKind
@@ -28,7 +27,6 @@ from codeloupe.pipelines.gates import (
     last_output,
     resource,
     review_gate,
-    score,
 )
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.agent import AgentStep
@@ -334,12 +332,6 @@ def test_a_stage_that_changed_nothing_does_not_pass_for_a_clean_one() -> None:
     critique = reviewed(outcome(), changed=())
     assert (critique.verdict, critique.score) == (REWORK, None)
     assert critique.blockers == ("the stage changed no file",)
-
-
-def test_the_score_is_that_of_a_commit() -> None:
-    for severities in ([], [Severity.LOW], [Severity.MEDIUM, Severity.HIGH], [Severity.CRITICAL] * 3):
-        found = [finding(severity) for severity in severities]
-        assert score(found) == round(100 * commit_score(found))
 
 
 YES, NO = (Approval(stage="s", decision=decision) for decision in (Decision.APPROVE, Decision.REJECT))

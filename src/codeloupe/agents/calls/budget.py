@@ -165,7 +165,7 @@ class RunBudget:
 
 
 # With these a service gave no answer, so it takes no money.
-_UNPAID = (
+UNPAID = (
     errors.InvalidRequest, errors.NotLoggedIn, errors.RateLimited, errors.Overloaded, errors.ConnectionFailed,
     errors.PromptTooLong,
 )  # fmt: skip
@@ -178,7 +178,7 @@ def _cost(outcome: object) -> Spent:
     usage, usd = getattr(outcome, "usage", None), getattr(outcome, "total_cost_usd", getattr(outcome, "cost_usd", None))
     tokens = usage.input_tokens + usage.output_tokens if usage else 0
     if usd is None or not math.isfinite(usd):
-        return Spent(tokens=tokens, requests=1, unknown_costs=int(not isinstance(outcome, _UNPAID)))
+        return Spent(tokens=tokens, requests=1, unknown_costs=int(not isinstance(outcome, UNPAID)))
     return Spent(usd=max(usd, 0.0), tokens=tokens, requests=1)
 
 
