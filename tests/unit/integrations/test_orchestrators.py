@@ -25,7 +25,7 @@ from codeloupe.integrations import (
 )
 from codeloupe.model import review as model
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.events import ReviewerChosen, Warned
+from codeloupe.model.events import ReviewerChosen, UnitFinished, Warned
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.testing import Json, ScriptedAgent
@@ -199,6 +199,21 @@ def test_a_review_that_takes_too_long_is_ended_and_a_cancellation_is_raised() ->
     assert (ended, warnings) == (["gone"], ["timeout"])
     cancelled(CodeReviewer(settings=SETTINGS, review=Script(slow))("a..b"))
     assert ended == ["gone", "gone"]
+
+
+def test_the_report_of_an_unfinished_review_lists_what_was_found_so_far(tmp_path: Path) -> None:
+    async def review(_scope: object, *, emit: Callable[[object], None], **_options: object) -> model.Review:
+        emit(UnitFinished("agent", "1 of 2", (FINDING,), 0.1))
+        return await forever()
+
+    reviewer = CodeReviewer(settings=SETTINGS, log_directory=tmp_path, review=review)
+    log = asyncio.run(reviewer("a..b", timeout=0.05)).review_log_path
+    assert log is not None
+    document = json.loads(log.read_text())
+    assert (document["verdict"], document["passed"], document["complete"]) == ("INCOMPLETE", False, False)
+    assert [(found["file"], found["severity"], found["title"]) for found in document["findings"]] == [
+        ("a.py", "high", "Division by zero")
+    ]
 
 
 @pytest.mark.requirement("V9")
