@@ -19,8 +19,8 @@ from bench.timing import best_seconds, quiet
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.engine.calls import review_key
 from codeloupe.model.agent import AgentEvent, AgentRequest
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.system.process import Command, inherited_environment, stream
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text
 
@@ -103,10 +103,10 @@ def _programs() -> Iterator[BenchRow]:
 
 
 def _thousand_calls() -> Iterator[BenchRow]:
-    with tempfile.TemporaryDirectory() as directory, Database(Path(directory) / "ledger.sqlite3") as database:
+    with tempfile.TemporaryDirectory() as directory, SqliteDatabase(Path(directory) / "ledger.sqlite3") as database:
         used = time.process_time()
         started = time.monotonic()
-        asyncio.run(_call_all(Path(directory), SqliteLedger(database)))
+        asyncio.run(_call_all(Path(directory), DatabaseLedger(database)))
         seconds = time.monotonic() - started
         cpu = (time.process_time() - used) / _CALLS
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -117,7 +117,7 @@ def _thousand_calls() -> Iterator[BenchRow]:
     yield BenchRow("own CPU of a finished call / 5 ms", f"{cpu * 1000:.1f} ms", cpu / _MOST_CPU_SECONDS, 1.0)
 
 
-async def _call_all(work: Path, ledger: SqliteLedger) -> None:
+async def _call_all(work: Path, ledger: DatabaseLedger) -> None:
     agent = ScriptedAgent([Delay(1.0, Text("done"))])
     caller = AgentCaller(
         CallerOptions(concurrency=_AT_A_TIME),

@@ -18,8 +18,8 @@ from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.store.database import Database
-from codeloupe.store.history import SqliteHistory
+from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store.history import DatabaseHistory
 
 _REVIEWS = 1_000
 _FINDINGS_EACH = 100
@@ -64,8 +64,8 @@ def _run(words: list[str], root: Path, home: Path) -> None:
 
 def _fill(path: Path, repository: str) -> None:
     """A thousand reviews of a branch, two a day: each finds ten new defects, and ten old ones are gone."""
-    with Database(path) as database:
-        history = SqliteHistory(database)
+    with SqliteDatabase(path) as database:
+        history = DatabaseHistory(database)
         now = datetime.now(UTC)
         for number in range(_REVIEWS):
             history.save(

@@ -12,8 +12,8 @@ from statistics import median
 
 from bench.table import BenchRow
 from codeloupe.model.agent import AgentResult, TokenUsage
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.records import pack, to_json
 
 _ROWS = 100_000
@@ -28,8 +28,8 @@ def rows() -> Iterator[BenchRow]:
     with tempfile.TemporaryDirectory() as directory:
         empty, full = Path(directory) / "empty.sqlite3", Path(directory) / "full.sqlite3"
         _fill(full)
-        with Database(empty) as few, Database(full) as many:
-            ledgers = SqliteLedger(few), SqliteLedger(many)
+        with SqliteDatabase(empty) as few, SqliteDatabase(full) as many:
+            ledgers = DatabaseLedger(few), DatabaseLedger(many)
             first = [_seconds(partial(ledger.put, _key(-1), _result(-1))) for ledger in ledgers]
             yield _row("the first put of a process, which also prunes", *first, limit=None)
             for name, step in _STEPS:
@@ -42,7 +42,7 @@ def _row(name: str, empty: float, full: float, *, limit: float | None) -> BenchR
 
 
 # In this order: what is claimed is stored after that, and found after that.
-_STEPS: Sequence[tuple[str, Callable[[SqliteLedger, int], object]]] = (
+_STEPS: Sequence[tuple[str, Callable[[DatabaseLedger, int], object]]] = (
     ("get what is not there", lambda ledger, number: ledger.get(_key(_ROWS + number))),
     ("claim", lambda ledger, number: ledger.claim(_key(_ROWS + number), lease_seconds=_LEASE_SECONDS)),
     ("put", lambda ledger, number: ledger.put(_key(_ROWS + number), _result(number))),
@@ -51,7 +51,7 @@ _STEPS: Sequence[tuple[str, Callable[[SqliteLedger, int], object]]] = (
 
 
 def _in_turns(
-    ledgers: tuple[SqliteLedger, SqliteLedger], step: Callable[[SqliteLedger, int], object]
+    ledgers: tuple[DatabaseLedger, DatabaseLedger], step: Callable[[DatabaseLedger, int], object]
 ) -> tuple[float, float]:
     """The medians of both, one step here and one there, so that a busy moment of the machine counts for both."""
     pairs = [[_seconds(partial(step, ledger, number)) for ledger in ledgers] for number in range(_TIMES)]
@@ -74,7 +74,7 @@ def _fill(path: Path) -> None:
     """All in one transaction: how they came there is not what is measured."""
     payload = pack(to_json(_result(0)))
     now = time.time()
-    with Database(path) as database, database.writing() as connection:
+    with SqliteDatabase(path) as database, database.writing() as connection:
         connection.executemany(
             "INSERT INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
             " VALUES (?, ?, ?, 'scripted', 'a-model', 0.01, ?)",

@@ -12,8 +12,8 @@ from bench.table import BenchRow
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.engine.calls import review_key
 from codeloupe.model.agent import AgentEvent, AgentRequest
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.testing import Delay, ScriptedAgent, Text
 
 _AT_A_TIME = (1, 10, 30, 100)
@@ -39,10 +39,10 @@ def rows() -> Iterator[BenchRow]:
 
 async def _call_all(at_a_time: int) -> None:
     agent = ScriptedAgent([Delay(_CALL_SECONDS, Text("done"))])
-    with tempfile.TemporaryDirectory() as directory, Database(Path(directory) / "ledger.sqlite3") as database:
+    with tempfile.TemporaryDirectory() as directory, SqliteDatabase(Path(directory) / "ledger.sqlite3") as database:
         caller = AgentCaller(
             CallerOptions(concurrency=at_a_time),
-            ledger=SqliteLedger(database),
+            ledger=DatabaseLedger(database),
             key_of=review_key,
         )
         work = Path(directory)

@@ -173,6 +173,10 @@ class StoreError(CodeloupeError, exit_code=3):
     """The database cannot be opened, read or written; the message names its file."""
 
 
+class StoreUnavailable(StoreError, retryable=True):
+    """A shared database is away for a moment: it restarts, or the connection to it was lost."""
+
+
 class PipelineError(CodeloupeError, exit_code=3):
     """A run of a pipeline could not go on. `stage` is the stage's name, or empty."""
 

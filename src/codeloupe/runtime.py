@@ -74,6 +74,7 @@ class Runtime:
             agents,
             environment=environment,
             state_directory=None if state_directory is None else Path(state_directory).absolute(),
+            database=None if settings is None else settings.database,
             timing=timing,
         )
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,9 +23,9 @@ from codeloupe.model.history import (
 )
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.sweep import CommitSweep
-from codeloupe.store.database import Database
-from codeloupe.store.history import SqliteHistory
+from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import History
+from tests.postgres import made_database
 from tests.unit.store.history_samples import (
     REPOSITORY,
     any_review,
@@ -42,10 +41,10 @@ from tests.unit.store.history_samples import (
 HERE = (REPOSITORY,)
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with Database(tmp_path / "codeloupe.sqlite3") as database:
-        yield SqliteHistory(database)
+@pytest.fixture(params=["sqlite", "postgres"])
+def history(request: pytest.FixtureRequest) -> Iterator[History]:
+    with made_database(request) as database:
+        yield DatabaseHistory(database)
 
 
 def listed(history: History, **query: object) -> list[str]:

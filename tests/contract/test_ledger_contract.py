@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -13,9 +12,9 @@ from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentResult
-from codeloupe.store.database import Database
 from codeloupe.store.interface import Ledger
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.ledger import DatabaseLedger
+from tests.postgres import made_database
 from tests.rows import each
 from tests.unit.store.samples import SetClock, result, results
 
@@ -31,10 +30,10 @@ def clock() -> SetClock:
     return SetClock()
 
 
-@pytest.fixture
-def ledger(tmp_path: Path, clock: SetClock) -> Iterator[OpenLedger]:
-    with Database(tmp_path / "codeloupe.sqlite3") as database:
-        yield SqliteLedger(database, clock=clock)
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger(request: pytest.FixtureRequest, clock: SetClock) -> Iterator[OpenLedger]:
+    with made_database(request) as database:
+        yield DatabaseLedger(database, clock=clock)
 
 
 def claim(ledger: Ledger, key: str = "k", lease_seconds: float = 60) -> bool:

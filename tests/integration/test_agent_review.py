@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codeloupe.model.agent import TokenUsage
-from codeloupe.store.database import Database, database_path
+from codeloupe.store.sqlite import SqliteDatabase, database_path
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import KEY, agents_at
@@ -281,7 +281,7 @@ def test_text_in_a_diff_changes_neither_verdict_nor_flags_nor_environment(projec
 
 def stored() -> int:
     """How many answers the ledger has."""
-    with Database(database_path(os.environ)) as database, database.reading() as connection:
+    with SqliteDatabase(database_path(os.environ)) as database, database.reading() as connection:
         return int(connection.execute("SELECT count(*) FROM results").fetchone()[0])
 
 

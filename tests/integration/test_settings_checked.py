@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.store.database import DATABASE_NAME, Database
+from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
@@ -86,7 +86,7 @@ def test_a_relative_home_never_puts_anything_into_the_work_tree(repository: GitR
 
 
 def _damaged(home: Path) -> None:
-    with Database(home / DATABASE_NAME) as database, database.writing() as connection:
+    with SqliteDatabase(home / DATABASE_NAME) as database, database.writing() as connection:
         connection.execute("CREATE TABLE more AS SELECT hex(randomblob(2000)) AS text")
         connection.execute("CREATE INDEX more_text ON more (text)")
     path = home / DATABASE_NAME
@@ -95,7 +95,7 @@ def _damaged(home: Path) -> None:
 
 
 def _newer(home: Path) -> None:
-    with Database(home / DATABASE_NAME) as database, database.writing() as connection:
+    with SqliteDatabase(home / DATABASE_NAME) as database, database.writing() as connection:
         connection.execute("PRAGMA user_version = 9999")
 
 
@@ -131,7 +131,7 @@ def test_doctor_praises_no_store_that_it_has_not_opened(tmp_path: Path) -> None:
     for place in ("/dev/null/nowhere", "/proc/nowhere", str(tmp_path / ("long" * 100) / "x")):
         assert codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": place}).exit_code == 3
     good = tmp_path / "good"
-    with Database(good / DATABASE_NAME) as database:
+    with SqliteDatabase(good / DATABASE_NAME) as database:
         database.check()
     ended = codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": str(good)})
     assert (ended.exit_code, f"✔ state           {good}" in ended.stdout) == (0, True)

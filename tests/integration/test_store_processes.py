@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from codeloupe.model.history import HistoryQuery
-from codeloupe.store.database import Database
-from codeloupe.store.history import SqliteHistory
-from codeloupe.store.ledger import Owner, SqliteLedger
+from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.ledger import DatabaseLedger, Owner
+from codeloupe.store.sqlite import SqliteDatabase
 from tests.endings import comes_to_pass
 from tests.unit.store.history_samples import REPOSITORY, identifier
 from tests.unit.store.samples import result
@@ -32,13 +32,13 @@ import json, os, random, sys, time
 from pathlib import Path
 from codeloupe.model.agent import AgentResult
 from codeloupe.store import database as database_module
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import Owner, SqliteLedger
+from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store.ledger import Owner, DatabaseLedger
 
 def answer(key):
     return AgentResult(success=True, output=f"{key} from {os.getpid()}", agent="scripted", raw_output="x" * 2000)
 
-database = Database(Path(sys.argv[1]))
+database = SqliteDatabase(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
 """
@@ -46,7 +46,7 @@ _BUY_EACH_ONCE = f"""{_BEGIN}
 if sys.argv[3] == "shared":
     # A network file system cannot be had in a test; that this machine's disk is one must be said.
     database_module.may_be_shared = lambda path: True
-ledger = SqliteLedger(database)
+ledger = DatabaseLedger(database)
 keys = [str(number) for number in range(int(sys.argv[2]))]
 random.shuffle(keys)
 bought, seen = [], {{}}
@@ -64,7 +64,7 @@ print(json.dumps({{"bought": bought, "seen": seen}}))
 """
 _STORE_UNTIL_KILLED = f"""{_BEGIN}
 owner = Owner("another machine", os.getpid(), sys.argv[2]) if sys.argv[3] == "elsewhere" else None
-ledger = SqliteLedger(database, owner=owner)
+ledger = DatabaseLedger(database, owner=owner)
 for number in range(10**9):
     key = f"{{sys.argv[2]}}-{{number}}"
     assert ledger.claim(f"open-{{key}}", lease_seconds=3600)
@@ -74,7 +74,7 @@ for number in range(10**9):
     print(f"stored {{key}}", flush=True)
 """
 _BUY_ONE_SLOWLY = f"""{_BEGIN}
-ledger = SqliteLedger(database)
+ledger = DatabaseLedger(database)
 assert ledger.claim("k", lease_seconds=3600)
 print("claimed", flush=True)
 sys.stdin.readline()
@@ -83,17 +83,17 @@ database.close()
 """
 _BEGIN_SAVING = f"""
 from codeloupe.model.history import HistoryQuery
-from codeloupe.store.history import SqliteHistory
+from codeloupe.store.history import DatabaseHistory
 from tests.unit.store.history_samples import commit_review, identifier, named, record, sweep_record
 
 def findings(number):
     return [named(f"{{number}} {{index}}", body="x" * 500) for index in range({FINDINGS})]
 {_BEGIN}
-history = SqliteHistory(database)
+history = DatabaseHistory(database)
 first = int(sys.argv[2])
 """
 _SAVE_MANY = f"""{_BEGIN_SAVING}
-ledger = SqliteLedger(database)
+ledger = DatabaseLedger(database)
 for number in range(first, first + {REVIEWS_EACH}):
     history.save(record(number, *findings(number)), raw_outputs={{"u": "x" * 20000}})
     ledger.put(str(number), answer(number))
@@ -180,7 +180,7 @@ def ended(script: str, path: Path, *arguments: tuple[object, ...]) -> list[str]:
     return [printed for printed, _, _ in told]
 
 
-def assert_whole(database: Database) -> None:
+def assert_whole(database: SqliteDatabase) -> None:
     assert database.select("PRAGMA integrity_check") == [("ok",)]
     assert database.select("PRAGMA foreign_key_check") == []
 
@@ -193,7 +193,7 @@ def test_processes_that_buy_at_once_buy_each_call_exactly_once(path: Path, disk:
     assert all(process["seen"] == told[0]["seen"] for process in told)
     assert len(told[0]["seen"]) == keys
     assert path.read_bytes()[18] == (2 if journal == "wal" else 1)
-    with Database(path) as database:
+    with SqliteDatabase(path) as database:
         counts = "SELECT (SELECT count(*) FROM results), (SELECT count(*) FROM claims)"
         assert database.select(counts) == [(keys, 0)]
         assert_whole(database)
@@ -215,13 +215,13 @@ def test_after_a_kill_at_any_moment_all_that_was_stored_is_there(path: Path, rou
             time.sleep(chance.uniform(0, 0.05))
             printed += killed(child)
     stored = [words.removeprefix("stored ") for words in printed if words.startswith("stored ")]
-    with Database(path) as database:
+    with SqliteDatabase(path) as database:
         assert_whole(database)
-        ledger = SqliteLedger(database)
+        ledger = DatabaseLedger(database)
         assert [key for key in stored if ledger.get(key) is None] == []
         assert ledger.claim("open-a-0", lease_seconds=LEASE_SECONDS) is bool(Owner.here().machine)
         assert not ledger.claim("open-b-0", lease_seconds=LEASE_SECONDS)
-        later = SqliteLedger(database, clock=lambda: time.time() + LEASE_SECONDS)
+        later = DatabaseLedger(database, clock=lambda: time.time() + LEASE_SECONDS)
         assert later.claim("open-b-0", lease_seconds=LEASE_SECONDS)
         ledger.put("after", result())
         assert ledger.get("after") is not None
@@ -231,10 +231,10 @@ def test_after_a_kill_at_any_moment_all_that_was_stored_is_there(path: Path, rou
 def test_the_second_of_two_gets_what_the_first_bought_or_its_claim_when_it_was_killed(
     path: Path, *, is_killed: bool
 ) -> None:
-    with started(_BUY_ONE_SLOWLY, path) as first, Database(path) as database:
+    with started(_BUY_ONE_SLOWLY, path) as first, SqliteDatabase(path) as database:
         let_go(first)
         assert line(first) == "claimed"
-        ledger = SqliteLedger(database)
+        ledger = DatabaseLedger(database)
         assert ledger.get("k") is None
         assert not ledger.claim("k", lease_seconds=LEASE_SECONDS)
         if is_killed:
@@ -252,8 +252,8 @@ def test_the_second_of_two_gets_what_the_first_bought_or_its_claim_when_it_was_k
 def test_processes_that_save_at_once_lose_nothing_and_are_never_locked_out(path: Path) -> None:
     firsts = [(1 + number * REVIEWS_EACH,) for number in range(SAVERS)]
     assert ended(_SAVE_MANY, path, *firsts) == ["done\n"] * SAVERS
-    with Database(path) as database:
-        history = SqliteHistory(database)
+    with SqliteDatabase(path) as database:
+        history = DatabaseHistory(database)
         found = history.list(HistoryQuery(repositories=(REPOSITORY,), limit=1_000))
         assert (len(found.entries), found.problems) == (SAVERS * REVIEWS_EACH, ())
         records = [history.get(entry.entry_id) for entry in found.entries]
@@ -264,10 +264,10 @@ def test_processes_that_save_at_once_lose_nothing_and_are_never_locked_out(path:
 
 
 def test_a_reader_sees_a_review_before_or_after_it_is_saved_again_and_never_between(path: Path) -> None:
-    with started(_SAVE_ONE_OVER_AND_OVER, path, 1) as writer, Database(path) as database:
+    with started(_SAVE_ONE_OVER_AND_OVER, path, 1) as writer, SqliteDatabase(path) as database:
         let_go(writer)
         assert line(writer) == "saved"
-        history = SqliteHistory(database)
+        history = DatabaseHistory(database)
         found, commits = set[int](), set[int]()
 
         def reads_what_is_whole() -> bool:
@@ -300,16 +300,16 @@ def test_after_a_kill_at_any_moment_all_that_was_saved_is_there_and_whole(path: 
             time.sleep(chance.uniform(0, 0.1))
             printed += killed(child)
     told = [words.split() for words in printed]
-    with Database(path) as database:
+    with SqliteDatabase(path) as database:
         assert_whole(database)
-        history = SqliteHistory(database)
+        history = DatabaseHistory(database)
         for word, number in told:
             if word == "saved":
                 _assert_review_is_whole(history, int(number))
         _assert_sweeps_are_whole(history, [int(number) for word, number in told if word == "added"])
 
 
-def _assert_review_is_whole(history: SqliteHistory, number: int) -> None:
+def _assert_review_is_whole(history: DatabaseHistory, number: int) -> None:
     record = history.get(identifier(number))
     assert record is not None
     assert (record.problems, len(record.review.findings)) == ((), FINDINGS)
@@ -318,7 +318,7 @@ def _assert_review_is_whole(history: SqliteHistory, number: int) -> None:
     assert history.raw_outputs(record.review.review_id) == {"u": "x" * 20000}
 
 
-def _assert_sweeps_are_whole(history: SqliteHistory, added: list[int]) -> None:
+def _assert_sweeps_are_whole(history: DatabaseHistory, added: list[int]) -> None:
     for first in (1, 2_000_000):
         its = [number for number in added if (number < 2_000_000) == (first == 1)]
         sweep = history.get_sweep(identifier(first + 500_000))

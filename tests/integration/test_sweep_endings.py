@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.store.database import Database, database_path
+from codeloupe.store.sqlite import SqliteDatabase, database_path
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
@@ -58,7 +58,7 @@ def stored() -> int:
     path = database_path(os.environ)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    with Database(path) as database, database.reading() as connection:
+    with SqliteDatabase(path) as database, database.reading() as connection:
         return int(connection.execute("SELECT count(*) FROM results").fetchone()[0])
 
 

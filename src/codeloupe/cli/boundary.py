@@ -47,7 +47,7 @@ def exit_code_of(error: BaseException, words: list[str]) -> int:
     first_line = redact(str(error).split("\n", 1)[0])[:300]
     _print(f"codeloupe: internal error: {type(error).__name__}: {first_line}")
     try:
-        from codeloupe.store.database import state_directory
+        from codeloupe.store.sqlite import state_directory
 
         folder = state_directory(os.environ) / "logs"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

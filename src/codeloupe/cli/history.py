@@ -24,7 +24,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.reports import FORMATS, SWEEP_FORMATS, Layout, render, render_sweep
 from codeloupe.reports import history as report
 from codeloupe.reports.wording import counted
-from codeloupe.store.history import SqliteHistory
+from codeloupe.store.history import DatabaseHistory
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import terminal, without_log_commands
 
@@ -100,12 +100,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def here(history: SqliteHistory, arguments: argparse.Namespace) -> saved.Here:
+def here(history: DatabaseHistory, arguments: argparse.Namespace) -> saved.Here:
     """The repository of `--repo`, found out when it is asked for the first time: that takes git."""
     return cache(lambda: asyncio.run(find_identity(arguments.repo, history.root_of)))
 
 
-def _names_of(history: SqliteHistory, arguments: argparse.Namespace) -> tuple[tuple[str, ...] | None, str]:
+def _names_of(history: DatabaseHistory, arguments: argparse.Namespace) -> tuple[tuple[str, ...] | None, str]:
     """The names of the repository that is asked for, and what to say when nothing of it is saved."""
     identity = None if arguments.all_repositories else here(history, arguments)()
     where = "" if identity is None else f" of {terminal(identity.label) or 'this directory'}"
@@ -125,7 +125,7 @@ def _note_problems(record: model.ReviewRecord | model.SweepRecord) -> None:
         note(problem)
 
 
-def _compare(history: SqliteHistory, arguments: argparse.Namespace) -> str:
+def _compare(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     place = here(history, arguments)
     earlier = saved.find_review(history, arguments.earlier, here=place)
     later = saved.find_review(history, arguments.later, here=place)
@@ -137,7 +137,7 @@ def _compare(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     return report.render_comparison(comparison, earlier, later, **options.look_of(arguments.color))
 
 
-def _dismiss(history: SqliteHistory, arguments: argparse.Namespace) -> str:
+def _dismiss(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     """Dismiss, take back, or list. Raises UsageError for a finding that nobody saw, and without a reason."""
     identity = here(history, arguments)()
     dismissals = history.dismissals(identity.names)
@@ -160,7 +160,7 @@ def _dismiss(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     return f"Taken back: {fingerprint[: saved.SHORT_ID]} counts again in the next review.\n"
 
 
-def _dismissed(history: SqliteHistory, identity: model.RepositoryIdentity, word: str, reason: str) -> str:
+def _dismissed(history: DatabaseHistory, identity: model.RepositoryIdentity, word: str, reason: str) -> str:
     if not reason or len(reason) > 1_000:
         what = "a reason is required" if not reason else "the reason is longer than 1,000"
         raise UsageError(what, hint='add --reason "what makes it no defect"')
@@ -195,7 +195,7 @@ def _only(found: Iterable[str], word: str, missing: str, hint: str) -> str:
     return distinct[0]
 
 
-def _list(history: SqliteHistory, arguments: argparse.Namespace) -> str:
+def _list(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     limit = arguments.limit
     _check_at_least(1, limit, "--limit")
     names, nothing = _names_of(history, arguments)
@@ -211,7 +211,7 @@ def _list(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     return report.render_list(shown, **options.look_of(arguments.color), with_repository=names is None)
 
 
-def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> str:
+def _prune(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     if arguments.older_than is None and arguments.keep is None:
         raise UsageError("nothing says what to remove", hint="give --older-than 90d, --keep 100, or both")
     older_than = None if arguments.older_than is None else _before(arguments.older_than)
@@ -244,7 +244,7 @@ def _before(word: str) -> datetime:
     return datetime.now(UTC) - timedelta(days=min(days, 700_000))
 
 
-def _render(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _render(history: DatabaseHistory, arguments: argparse.Namespace) -> int:
     """Render the review, or the sweep, where it belongs; the exit code is that of the policy it is judged by."""
     passes = None if arguments.on_incomplete is None else arguments.on_incomplete == "pass"
     place = here(history, arguments)
@@ -268,7 +268,9 @@ def _render(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     return review.exit_code
 
 
-def _render_sweep(history: SqliteHistory, sweep_id: str, arguments: argparse.Namespace, *, passes: bool | None) -> int:
+def _render_sweep(
+    history: DatabaseHistory, sweep_id: str, arguments: argparse.Namespace, *, passes: bool | None
+) -> int:
     name = sweep_id[: saved.SHORT_ID]
     if arguments.format not in SWEEP_FORMATS:
         formats = f"the formats are {', '.join(SWEEP_FORMATS)}; a review of one of its commits has all others"
@@ -299,7 +301,7 @@ def _severity(word: str | None, option: str) -> Severity | None:
         raise UsageError(f"{option}: {error}", hint="use critical, high, medium, low or P0 to P3") from error
 
 
-def _show(history: SqliteHistory, arguments: argparse.Namespace) -> str:
+def _show(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     """Show what the id names; the exit code says nothing about the verdict."""
     entry = saved.find_entry(history, arguments.id, here=here(history, arguments))
     look = options.look_of(arguments.color)
@@ -327,7 +329,7 @@ def _show(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     return f"{terminal(', '.join(parts))}\n{text}"
 
 
-def _trends(history: SqliteHistory, arguments: argparse.Namespace) -> str:
+def _trends(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     _check_at_least(1, arguments.weeks, "--weeks")
     names, nothing = _names_of(history, arguments)
     keys = [model.TrendKey(word) for word in dict.fromkeys(arguments.by)] if arguments.by else list(model.TrendKey)

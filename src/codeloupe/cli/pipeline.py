@@ -27,8 +27,8 @@ from codeloupe.reports import pipeline as report
 from codeloupe.reports.json_v1 import json_text
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
 from codeloupe.reports.wording import counted
-from codeloupe.store.database import state_directory
 from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore, Holder
+from codeloupe.store.sqlite import state_directory
 from codeloupe.system.redaction import is_secret
 from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 

@@ -22,6 +22,7 @@ LONGEST_TEXT = 4_096
 MOST_ENTRIES = 1_000
 MOST_EXPERTS = 50
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_A_DATABASE = "the URL of a Postgres database, such as postgresql://USER@HOST/NAME"
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _UNUSABLE = regex("[\x00\ud800-\udfff]")
 
@@ -205,6 +206,14 @@ def _pattern(value: object) -> str:
     return text
 
 
+def _database(value: object) -> str:
+    text: str = _text(value)
+    if not text.startswith(("postgresql://", "postgres://")) or not text.isprintable() or " " in text:
+        # What was found is not shown: it may hold a password.
+        raise Wrong(Mistake(f"expected {_A_DATABASE}", found=False))
+    return text
+
+
 def _severity(value: object) -> Severity:
     # A bare number could count from either end of the scale.
     if isinstance(value, int) or (isinstance(value, str) and value.strip().isdigit()):
@@ -233,6 +242,7 @@ NAME = Kind("a name of letters, digits, - and _, such as payments", _name, _NAME
 NAMES = list_of(
     NAME, "a list of names of letters, digits, - and _, such as [correctness, security]", from_text=comma_list
 )
+DATABASE = Kind(_A_DATABASE, _database, _SOME_TEXT, str.strip, is_text=True)
 PATTERN = Kind("a pattern as text", _pattern, _SOME_TEXT, is_text=True)
 PATTERNS = list_of(PATTERN, 'a list of patterns, such as ["src/**", "*.py"]', from_text=comma_list)
 COMMAND = list_of(TEXT, "a program and its arguments as a list, such as [my-reviewer, --quick]", from_text=shlex.split)

@@ -124,6 +124,15 @@ def load_settings(
     return LoadedSettings(Settings(**settings), MappingProxyType(origins))
 
 
+def database_url(environment: Mapping[str, str]) -> str | None:
+    """The shared database that the user names, whatever repository this is about. Raises ConfigError."""
+    user_file = user_file_path(environment)
+    if not environment.get(f"{_PREFIX}DATABASE", "").strip() and (user_file is None or not user_file.exists()):
+        return None
+    loaded = load_settings(repository_file=None, user_file=user_file, environment=environment, flags={})
+    return loaded.settings.database
+
+
 def load_settings_from_disk(
     root: Path, *, environment: Mapping[str, str], flags: Mapping[str, object]
 ) -> LoadedSettings:

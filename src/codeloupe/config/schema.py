@@ -232,6 +232,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     api_base_url: str | None = _text(
         "The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...).", user_only=True
     )
+    database: str | None = _setting(
+        None,
+        optional(kinds.DATABASE),
+        "The Postgres database that ledger, history and runs are kept in, and through which many machines share limits "
+        "and jobs. Not set: one SQLite file on this machine.",
+        user_only=True,
+    )
     allow_bypass: bool = _switch(
         "Let an agent run any command without asking, when a call asks for that by name.", on=False, user_only=True
     )

@@ -19,14 +19,17 @@ from codeloupe import errors
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.registry import make_agent
+from codeloupe.config.loading import database_url
 from codeloupe.config.schema import Settings
 from codeloupe.git.changes import changed_between, identity, read_tree_state
 from codeloupe.git.repository import open_repository
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.ports import Agent
-from codeloupe.store.database import DATABASE_NAME, Database, state_directory
-from codeloupe.store.history import SqliteHistory
-from codeloupe.store.ledger import CALL_VERSION, Asked, SqliteLedger, content_key, is_repeatable
+from codeloupe.store import open_database
+from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.interface import Database
+from codeloupe.store.ledger import CALL_VERSION, Asked, DatabaseLedger, content_key, is_repeatable
+from codeloupe.store.sqlite import state_directory
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
@@ -79,6 +82,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
     """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
 
     `agents` are the caller's own, before built-in ones of the same names. Limits and budget are the first call's.
+    `database` is the URL of a shared one, in the place of what the user has set.
     """
 
     def __init__(
@@ -87,11 +91,13 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         *,
         environment: Mapping[str, str] | None = None,
         state_directory: Path | None = None,
+        database: str | None = None,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         self.own = MappingProxyType({agent.name: agent for agent in agents})
         self.environment = os.environ if environment is None else environment
         self._state_directory = state_directory
+        self._database = database
         self._timing = timing
         self._caller: AgentCaller | None = None
 
@@ -102,12 +108,15 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     @cached_property
     def database(self) -> Database:
-        """The file of ledger and history. Raises as `state_directory` does."""
-        return Database(self.state_directory / DATABASE_NAME)
+        """The file or the server of ledger and history. Raises StoreError and ConfigError."""
+        # A directory that the caller names is for this runtime alone.
+        is_own = self._state_directory is not None
+        url = self._database or (None if is_own else database_url(self.environment))
+        return open_database(url, self.state_directory)
 
-    def opened_history(self) -> AbstractContextManager[SqliteHistory]:
+    def opened_history(self) -> AbstractContextManager[DatabaseHistory]:
         """The history, which stays open afterwards. Raises as `state_directory` does."""
-        return nullcontext(SqliteHistory(self.database))
+        return nullcontext(DatabaseHistory(self.database))
 
     @property
     def spent(self) -> Spent:
@@ -165,7 +174,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
                     max_tokens=settings.max_tokens,
                     max_requests=settings.max_requests,
                 ),
-                ledger=SqliteLedger(self.database),
+                ledger=DatabaseLedger(self.database),
                 timing=self._timing,
             )
         return self._caller

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import __version__
+from codeloupe.config.loading import database_url
 from codeloupe.engine.verdict import BLOCKED, INCOMPLETE, PASSED, conclude, judge
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
 from codeloupe.git.identity import Checkout, read_checkout
@@ -29,9 +30,10 @@ from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, Repos
 from codeloupe.model.ports import EventSink, Reviewer, ReviewTask, Transcript
 from codeloupe.model.review import UNPLACED, Policy, Review, ReviewError, unplaced_errors
 from codeloupe.model.sweep import CommitReview, CommitSweep
-from codeloupe.store.database import Database, database_path
-from codeloupe.store.history import SqliteHistory
+from codeloupe.store import open_database
+from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import History
+from codeloupe.store.sqlite import state_directory
 from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-OpenedHistory = Callable[[], AbstractContextManager[SqliteHistory]]
+OpenedHistory = Callable[[], AbstractContextManager[DatabaseHistory]]
 # Which repository this is, found out only when it is needed: that takes longer than to look up an id.
 Here = Callable[[], RepositoryIdentity]
 
@@ -52,10 +54,10 @@ _LIST = "`codeloupe history list` shows what there is"
 
 
 @contextmanager
-def opened_history(environment: Mapping[str, str] = os.environ) -> Iterator[SqliteHistory]:
-    """This user's history in the one database; the file is touched with its first use. Raises StoreError."""
-    with Database(database_path(environment)) as database:
-        yield SqliteHistory(database)
+def opened_history(environment: Mapping[str, str] = os.environ) -> Iterator[DatabaseHistory]:
+    """This user's history; its file or server is touched with the first use. Raises StoreError and ConfigError."""
+    with open_database(database_url(environment), state_directory(environment)) as database:
+        yield DatabaseHistory(database)
 
 
 def find_entry(history: History, word: str, *, here: Here) -> HistoryEntry:
@@ -257,7 +259,7 @@ class SweepKeeper:
     def __init__(self, emit: EventSink) -> None:
         self._emit = emit
         self._answers: dict[str, Answers] = {}
-        self.place: tuple[SqliteHistory, SweepRecord] | None = None
+        self.place: tuple[DatabaseHistory, SweepRecord] | None = None
         self.problem = ""
 
     def transcript_of(self, sha: str) -> Transcript:
@@ -280,7 +282,9 @@ class SweepKeeper:
         """Warn, and save nothing more."""
         self.problem = self.problem or _warn("the sweep", error, self._emit)
 
-    async def _saved(self, commits: Sequence[CommitReview], save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
+    async def _saved(
+        self, commits: Sequence[CommitReview], save: Callable[[DatabaseHistory, SweepRecord], None]
+    ) -> None:
         if self.place is None or self.problem:
             return
         history, record = self.place

@@ -28,8 +28,8 @@ from codeloupe.pipelines.definition import input_values, load_pipeline
 from codeloupe.pipelines.engine import Engine
 from codeloupe.pipelines.recovery import new_stage_record, with_changes
 from codeloupe.pipelines.state import RunFiles, RunState, Watch
-from codeloupe.store.database import state_directory
 from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore
+from codeloupe.store.sqlite import state_directory
 from codeloupe.system.redaction import is_secret, redact
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from codeloupe.model import history as model
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
 from codeloupe.model.sweep import CommitReview
-from codeloupe.store.database import Database
+from codeloupe.store.interface import Connection, Database, persistent
 from codeloupe.store.records import Unreadable, decode, encode, pack, unpack
 
 _log = logging.getLogger(__name__)
@@ -28,9 +27,7 @@ _Problems = list[str]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LAST_CHARACTER = "\U0010ffff"
 _SPENT = ("cost_usd", "unknown_costs", "duration_seconds")
-_TABLES = (("reviews", "review_id", "sweep_id IS NULL"), ("sweeps", "sweep_id", "1"))
-_LAST_TURNS = "SELECT max(turn) AS turn FROM reviews UNION ALL SELECT max(turn) FROM sweeps"
-_NEXT_TURN = f"(SELECT 1 + coalesce(max(turn), 0) FROM ({_LAST_TURNS}))"  # noqa: S608 - words of ours
+_TABLES = (("reviews", "review_id", "sweep_id IS NULL"), ("sweeps", "sweep_id", "1 = 1"))
 _COUNT_RAW_OUTPUTS = """
     UPDATE reviews SET size_bytes = size_bytes
         + (SELECT coalesce(sum(length(unit) + length(output)), 0) FROM raw_outputs WHERE review = reviews.number)
@@ -39,36 +36,34 @@ _COUNT_RAW_OUTPUTS = """
 # In the order of the fields of `_Prunable`; a condition follows.
 _PRUNABLE = tuple(
     f"""
-    SELECT CAST(turn AS INTEGER), number, CAST(saved_at AS REAL), {is_sweep},
+    SELECT CAST(turn AS BIGINT), number, CAST(saved_at AS DOUBLE PRECISION), {is_sweep},
         (SELECT count(*) FROM reviews AS r WHERE {its}),
         (SELECT count(*) FROM findings AS f JOIN reviews AS r ON r.number = f.review WHERE {its}),
-        (SELECT CAST(coalesce(sum(r.size_bytes), 0) AS INTEGER) FROM reviews AS r WHERE {its}) + {own_bytes}
+        (SELECT CAST(coalesce(sum(r.size_bytes), 0) AS BIGINT) FROM reviews AS r WHERE {its}) + {own_bytes}
     FROM {entries} AND """  # noqa: S608 - words of ours
     for entries, is_sweep, its, own_bytes in (
         ("reviews WHERE sweep_id IS NULL", 0, "r.number = reviews.number", "0"),
-        ("sweeps WHERE 1", 1, "r.sweep_id = sweeps.sweep_id", "CAST(size_bytes AS INTEGER)"),
+        ("sweeps WHERE 1 = 1", 1, "r.sweep_id = sweeps.sweep_id", "CAST(size_bytes AS BIGINT)"),
     )
 )
-# The Monday of the week, in UTC. A damaged time, which no calendar has, must not end the counting of all others.
-_WEEK = "date(min(max(CAST(saved_at AS REAL), 0.0), 253400000000.0), 'unixepoch', 'weekday 0', '-6 days')"
-_REVIEW_SUMS = f"""
-    SELECT {_WEEK}, reviewer, count(*), sum(CAST(cost_usd AS REAL)), sum(CAST(unknown_costs AS INTEGER)),
-        sum(CAST(duration_seconds AS REAL))
-    FROM reviews WHERE {{condition}} GROUP BY 1, 2
-"""  # noqa: S608 - words of ours
+_REVIEW_SUMS = """
+    SELECT {week}, reviewer, count(*), sum(CAST(cost_usd AS DOUBLE PRECISION)), sum(CAST(unknown_costs AS BIGINT)),
+        sum(CAST(duration_seconds AS DOUBLE PRECISION))
+    FROM reviews WHERE {condition} GROUP BY 1, 2
+"""
 # A finding counts once, where it was first open; it is fixed when the last review that names it says so.
-_FINDING_SUMS = f"""
+_FINDING_SUMS = """
     SELECT week, reviewer, coalesce(nullif(expert, ''), '(no expert)'), count(*), sum(fixed) FROM (
-        SELECT {_WEEK} AS week, reviews.reviewer, f.expert, f.is_open,
+        SELECT {week} AS week, reviews.reviewer, f.expert, f.is_open,
             row_number() OVER (PARTITION BY repository, f.fingerprint, f.is_open ORDER BY turn, review) AS place,
-            last_value(f.status = 'fixed') OVER (
+            last_value(CASE WHEN f.status = 'fixed' THEN 1 ELSE 0 END) OVER (
                 PARTITION BY repository, f.fingerprint ORDER BY turn, review
                 ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
             ) AS fixed
-        FROM reviews CROSS JOIN findings AS f INDEXED BY findings_of_review ON f.review = reviews.number
-        WHERE NOT f.hidden AND {{condition}}
-    ) WHERE is_open AND place = 1 GROUP BY 1, 2, 3
-"""  # noqa: S608 - words of ours
+        FROM {findings_of_reviews}
+        WHERE f.hidden = 0 AND {condition}
+    ) AS seen WHERE is_open <> 0 AND place = 1 GROUP BY 1, 2, 3
+"""
 _FINDINGS = "findings AS f JOIN reviews AS r ON r.number = f.review"
 # In the order of the fields of a sighting.
 _SIGHTINGS = f"""
@@ -156,52 +151,61 @@ def with_source(finding: Finding) -> Finding:
     return replace(finding, source=Source.ANALYSER)
 
 
-class SqliteHistory:
+class DatabaseHistory:
     """The history in a database file; see `interface.History`. A row that cannot be read costs that row."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
+        self._roots: dict[bytes, str] = {}
 
+    @persistent
     def save(self, record: model.ReviewRecord, *, raw_outputs: Mapping[str, str] = _NOTHING) -> None:
         """Save a review whole, in the place of the one with its id. `raw_outputs` is what agents printed, by unit."""
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             sweep = connection.execute("SELECT 1 FROM sweeps WHERE sweep_id = ?", (record.sweep_id,)).fetchone()
             if record.sweep_id is not None and sweep is None:
                 message = f"the review {record.review.review_id} cannot be saved before its sweep {record.sweep_id}"
                 raise StoreError(message, hint="save the sweep first")
             _write_review(connection, record, raw_outputs)
 
+    @persistent
     def save_sweep(self, record: model.SweepRecord) -> None:
         """Save a sweep with all its commits and their reviews, in the place of what there is of it."""
-        with self._database.writing() as connection:
+        with self.database.writing(f"sweep {record.sweep.sweep_id}") as connection:
             number = _write_sweep(connection, record, entry_of_sweep(record))
             connection.execute("DELETE FROM sweep_commits WHERE sweep = ?", (number,))
             for commit in record.sweep.commits:
                 _write_commit(connection, number, record, commit, {})
 
+    @persistent
     def add_commit(
         self, record: model.SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
     ) -> None:
         """Save one more commit of a sweep, which counts as unfinished until it is saved whole."""
         unfinished = replace(record, finished=False)
         before = entry_of_sweep(replace(unfinished, sweep=replace(record.sweep, commits=())))
-        with self._database.writing() as connection:
+        with self.database.writing(f"sweep {record.sweep.sweep_id}") as connection:
             for (entry,) in connection.execute("SELECT entry FROM sweeps WHERE sweep_id = ?", (record.sweep.sweep_id,)):
                 # One that cannot be read is made again from here on; the commits themselves are all there.
                 with suppress(Unreadable):
                     before = decode(model.HistoryEntry, entry)
-            number = _write_sweep(connection, unfinished, _with_commit(before, record, commit))
+            again = connection.execute(
+                "SELECT 1 FROM sweep_commits AS c JOIN sweeps AS s ON s.number = c.sweep"
+                " WHERE s.sweep_id = ? AND c.sha = ?",
+                (record.sweep.sweep_id, commit.commit.sha),
+            ).fetchone()
+            number = _write_sweep(connection, unfinished, before if again else _with_commit(before, record, commit))
             _write_commit(connection, number, record, commit, raw_outputs)
 
     def get(self, review_id: str) -> model.ReviewRecord | None:
         """A saved review, or None."""
-        with self._database.snapshot() as connection:
+        with self.database.snapshot() as connection:
             number = _number_of(connection, review_id)
             return None if number is None else self._review(connection, number)
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
         """What agents printed for a review, by unit; empty when nothing was saved."""
-        rows = self._database.select(
+        rows = self.database.select(
             "SELECT unit, output FROM raw_outputs WHERE review = (SELECT number FROM reviews WHERE review_id = ?)"
             " ORDER BY number",
             (review_id,),
@@ -213,7 +217,7 @@ class SqliteHistory:
 
     def get_sweep(self, sweep_id: str) -> model.SweepRecord | None:
         """A saved sweep with its reviews, or None."""
-        with self._database.snapshot() as connection:
+        with self.database.snapshot() as connection:
 
             def read(number: int, problems: _Problems) -> model.ReviewRecord | None:
                 try:
@@ -233,7 +237,7 @@ class SqliteHistory:
 
     def outline(self, sweep_id: str) -> model.SweepOutline | None:
         """A saved sweep without the findings of its reviews, or None; quick, however large it is."""
-        with self._database.snapshot() as connection:
+        with self.database.snapshot() as connection:
 
             def read(number: int, problems: _Problems) -> model.HistoryEntry | None:
                 select = "SELECT review_id, entry FROM reviews WHERE number = ?"
@@ -249,7 +253,7 @@ class SqliteHistory:
         """The newest review of a repository that can be read, of a branch and a kind of scope; none of a sweep."""
         condition, values = _where(repositories, branch=branch, scope=scope and scope.value)
         statement = f"SELECT number FROM reviews WHERE sweep_id IS NULL AND {condition} ORDER BY turn DESC, number DESC"  # noqa: S608 - words of ours
-        with self._database.snapshot() as connection:
+        with self.database.snapshot() as connection:
             for (number,) in connection.execute(statement, values).fetchall():
                 try:
                     return self._review(connection, number)
@@ -260,7 +264,7 @@ class SqliteHistory:
     def list(self, query: model.HistoryQuery) -> model.Listing:
         """The newest entries, by the order of saving; no payload is read. A sweep is one entry."""
         rows: list[tuple[object, ...]] = []
-        with self._database.snapshot() as connection:
+        with self.database.snapshot() as connection:
             for table, key, alone in _TABLES:
                 # Asked for one repository at a time, so that an index gives the rows in order.
                 for name in (None,) if query.repositories is None else query.repositories:
@@ -277,7 +281,7 @@ class SqliteHistory:
         """Reviews, also those of sweeps, and sweeps whose id begins so, at most `limit` in all."""
         rows: list[tuple[object, ...]] = []
         for table, key, _ in _TABLES:
-            rows += self._database.select(
+            rows += self.database.select(
                 f"SELECT {key}, entry FROM {table} WHERE {key} >= ? AND {key} <= ? ORDER BY turn DESC LIMIT ?",  # noqa: S608 - words of ours
                 (prefix, prefix + _LAST_CHARACTER, limit),
             )
@@ -292,7 +296,7 @@ class SqliteHistory:
         for start in range(0, len(fingerprints), 500):
             some = fingerprints[start : start + 500]
             marked = f"{_SIGHTINGS} WHERE {condition} AND f.fingerprint IN ({_marks(some)})"
-            for row in self._database.select(marked, [*values, *some]):
+            for row in self.database.select(marked, [*values, *some]):
                 try:
                     named = dict(zip(model.Sighting.__struct_fields__, row, strict=True))
                     found.append(convert(named, model.Sighting, strict=False))
@@ -303,7 +307,7 @@ class SqliteHistory:
     def fingerprints(self, prefix: str, *, repositories: Sequence[str], limit: int) -> Sequence[str]:
         """The findings of a repository whose fingerprint begins so, at most `limit`."""
         condition, values = _where(repositories)
-        rows = self._database.select(
+        rows = self.database.select(
             f"SELECT DISTINCT f.fingerprint FROM {_FINDINGS}"  # noqa: S608 - words of ours
             f" WHERE {condition} AND f.fingerprint >= ? AND f.fingerprint <= ? LIMIT ?",
             (*values, prefix, prefix + _LAST_CHARACTER, limit),
@@ -315,7 +319,7 @@ class SqliteHistory:
         condition, values = _where(repositories)
         condition += " AND f.fingerprint = ? ORDER BY r.turn DESC LIMIT 5"
         statement = f"SELECT f.payload FROM {_FINDINGS} WHERE {condition}"  # noqa: S608 - words of ours
-        for (payload,) in self._database.select(statement, (*values, fingerprint)):
+        for (payload,) in self.database.select(statement, (*values, fingerprint)):
             with suppress(Unreadable):
                 return with_source(decode(Finding, payload))
         return None
@@ -324,17 +328,21 @@ class SqliteHistory:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""
         name = dismissal.fingerprint
         row = (dismissal.repository, name, _encoded(dismissal, f"dismissal {name}"))
-        self._database.change("INSERT OR REPLACE INTO dismissals VALUES (?, ?, ?)", row)
+        self.database.change(
+            "INSERT INTO dismissals (repository, fingerprint, payload) VALUES (?, ?, ?)"
+            " ON CONFLICT (repository, fingerprint) DO UPDATE SET payload = excluded.payload",
+            row,
+        )
 
     def take_back(self, fingerprint: str, *, repositories: Sequence[str]) -> bool:
         """Forget that a finding was dismissed; False when it was not."""
         condition, values = _where(repositories, fingerprint=fingerprint)
-        return self._database.change(f"DELETE FROM dismissals WHERE {condition}", values) > 0  # noqa: S608 - ours
+        return self.database.change(f"DELETE FROM dismissals WHERE {condition}", values) > 0  # noqa: S608 - ours
 
     def dismissals(self, repositories: Sequence[str]) -> tuple[model.Dismissal, ...]:
         """What persons set aside in a repository, the oldest first; a row that cannot be read is logged."""
         condition, values = _where(repositories)
-        rows = self._database.select(f"SELECT fingerprint, payload FROM dismissals WHERE {condition}", values)  # noqa: S608 - ours
+        rows = self.database.select(f"SELECT fingerprint, payload FROM dismissals WHERE {condition}", values)  # noqa: S608 - ours
         problems: list[str] = []
         read = [_decoded(model.Dismissal, payload, f"the dismissal of {name}", problems) for name, payload in rows]
         for problem in problems:
@@ -347,15 +355,18 @@ class SqliteHistory:
     ) -> tuple[model.Trends, ...]:
         """Findings, cost, time and what was fixed, for each key by which they are wanted; no payload is read."""
         condition, values = _where(repositories)
-        with self._database.snapshot() as connection:
-            reviews = connection.execute(_REVIEW_SUMS.format(condition=condition), values).fetchall()
-            findings = connection.execute(_FINDING_SUMS.format(condition=condition), values).fetchall()
+        database = self.database
+        words = {"week": database.week, "findings_of_reviews": database.findings_of_reviews, "condition": condition}
+        with database.snapshot() as connection:
+            reviews, findings = (
+                connection.execute(sums.format(**words), values).fetchall() for sums in (_REVIEW_SUMS, _FINDING_SUMS)
+            )
         return tuple(model.Trends(key, _trend_rows(key, reviews, findings)) for key in by)
 
     def prune(self, rule: model.PruneRule, *, dry_run: bool = False) -> model.Removed:
         """Remove what the rule names, in batches, and return what went; with `dry_run`, what would."""
         condition, values = _where(rule.repositories)
-        with self._database.snapshot() as connection:
+        with self.database.snapshot() as connection:
             rows = (row for query in _PRUNABLE for row in connection.execute(query + condition, values))
             oldest_first = sorted(_Prunable(*row) for row in rows)
         removable = oldest_first[: len(oldest_first) - (rule.keep_last or 0)]
@@ -371,14 +382,14 @@ class SqliteHistory:
                 left -= 0 if goes else entry.size_bytes
         of_sweep = "sweep_id = (SELECT sweep_id FROM sweeps WHERE number = ?)"
         for start in range(0, 0 if dry_run else len(going), 50):
-            with self._database.writing() as connection:
+            with self.database.writing() as connection:
                 for entry in going[start : start + 50]:
                     which = of_sweep if entry.is_sweep else "number = ?"
                     connection.execute(f"DELETE FROM reviews WHERE {which}", (entry.number,))  # noqa: S608 - ours
                     if entry.is_sweep:
                         connection.execute("DELETE FROM sweeps WHERE number = ?", (entry.number,))
         if going and not dry_run:
-            self._database.give_back_room()
+            self.database.give_back_room()
         return model.Removed(
             reviews=sum(entry.reviews for entry in going),
             sweeps=sum(entry.is_sweep for entry in going),
@@ -388,16 +399,23 @@ class SqliteHistory:
 
     def file_bytes(self) -> int:
         """How large the database is, with all that is in it."""
-        return self._database.size_bytes()
+        return self.database.size_bytes()
 
     def root_of(self, place: bytes, found: str | None = None) -> str | None:
         """The root commit of the repository at a place, as it was found out before, or `found`, which is kept."""
+        # On another machine that may be the place of another repository.
+        if self.database.is_shared:
+            return self._roots.setdefault(place, found) if found else self._roots.get(place)
         if found is not None:
-            self._database.change("INSERT OR REPLACE INTO repositories VALUES (?, ?)", (place, found))
-        rows = self._database.select("SELECT root FROM repositories WHERE place = ?", (place,))
+            self.database.change(
+                "INSERT INTO repositories (place, root) VALUES (?, ?)"
+                " ON CONFLICT (place) DO UPDATE SET root = excluded.root",
+                (place, found),
+            )
+        rows = self.database.select("SELECT root FROM repositories WHERE place = ?", (place,))
         return str(rows[0][0]) if rows else None
 
-    def _review(self, connection: sqlite3.Connection, number: int) -> model.ReviewRecord:
+    def _review(self, connection: Connection, number: int) -> model.ReviewRecord:
         """A review with its findings. Raises StoreError when it cannot be read; a finding that cannot is a problem."""
         select = "SELECT review_id, turn, payload FROM reviews WHERE number = ?"
         name, turn, payload = connection.execute(select, (number,)).fetchone()
@@ -419,7 +437,7 @@ class SqliteHistory:
         return replace(stored.record, review=review, problems=tuple(problems), turn=int(turn))
 
     def _sweep(
-        self, connection: sqlite3.Connection, sweep_id: str, read: Callable[[int, _Problems], _Kind | None]
+        self, connection: Connection, sweep_id: str, read: Callable[[int, _Problems], _Kind | None]
     ) -> tuple[model.SweepRecord, tuple[_Kind | None, ...]] | None:
         """A sweep with its commits, and what is read of the review of each, by its number."""
         row = connection.execute("SELECT number, payload FROM sweeps WHERE sweep_id = ?", (sweep_id,)).fetchone()
@@ -444,10 +462,10 @@ class SqliteHistory:
 
     def _unreadable(self, what: str, name: str, error: Unreadable) -> StoreError:
         hint = "use the codeloupe that saved it; the other entries of the history are not touched by this"
-        return StoreError(f"the {what} {name} in the database {self._database.path} cannot be read: {error}", hint=hint)
+        return StoreError(f"the {what} {name} in the database {self.database.name} cannot be read: {error}", hint=hint)
 
 
-def _write_review(connection: sqlite3.Connection, record: model.ReviewRecord, raw_outputs: Mapping[str, str]) -> None:
+def _write_review(connection: Connection, record: model.ReviewRecord, raw_outputs: Mapping[str, str]) -> None:
     """Write a review in the place of the one with its id, if there is one. Raw outputs stay unless new ones come."""
     review, name = record.review, f"review {record.review.review_id}"
     bare = replace(record, review=replace(review, findings=(), hidden=()), problems=(), turn=0)
@@ -483,7 +501,7 @@ def _write_review(connection: sqlite3.Connection, record: model.ReviewRecord, ra
     connection.execute(_COUNT_RAW_OUTPUTS, (number,))
 
 
-def _write_sweep(connection: sqlite3.Connection, record: model.SweepRecord, entry: model.HistoryEntry) -> int:
+def _write_sweep(connection: Connection, record: model.SweepRecord, entry: model.HistoryEntry) -> int:
     """Write a sweep without its commits, in the place of the one with its id; returns its number."""
     name = f"sweep {record.sweep.sweep_id}"
     payload = _encoded(replace(record, sweep=replace(record.sweep, commits=()), problems=()), name)
@@ -493,24 +511,30 @@ def _write_sweep(connection: sqlite3.Connection, record: model.SweepRecord, entr
 
 
 def _write_commit(
-    connection: sqlite3.Connection,
+    connection: Connection,
     sweep: int,
     record: model.SweepRecord,
     commit: CommitReview,
     raw_outputs: Mapping[str, str],
 ) -> None:
     payload = _encoded(replace(commit, review=None), f"sweep {record.sweep.sweep_id}")
-    connection.execute(
-        "INSERT INTO sweep_commits (sweep, position, review_id, payload)"
-        " SELECT ?, coalesce(max(position) + 1, 0), ?, ? FROM sweep_commits WHERE sweep = ?",
-        (sweep, commit.review and commit.review.review_id, payload, sweep),
+    review_id, sha = commit.review and commit.review.review_id, commit.commit.sha
+    again = connection.execute(
+        "UPDATE sweep_commits SET review_id = ?, payload = ? WHERE sweep = ? AND sha = ?",
+        (review_id, payload, sweep, sha),
     )
+    if not again.rowcount:
+        connection.execute(
+            "INSERT INTO sweep_commits (sweep, position, sha, review_id, payload)"
+            " SELECT ?, coalesce(max(position) + 1, 0), ?, ?, ? FROM sweep_commits WHERE sweep = ?",
+            (sweep, sha, review_id, payload, sweep),
+        )
     if commit.review is not None:
         _write_review(connection, record.record_of(commit.review), raw_outputs)
 
 
 def _upsert(
-    connection: sqlite3.Connection,
+    connection: Connection,
     kind: str,
     name: str,
     record: model.ReviewRecord | model.SweepRecord,
@@ -522,7 +546,7 @@ def _upsert(
     # A review that is saved again keeps its turn.
     changed = [*values, *(["turn"] if kind == "sweep" else [])]
     (number,) = connection.execute(
-        f"INSERT INTO {kind}s ({', '.join(values)}, turn) VALUES ({_marks(values)}, {_NEXT_TURN})"  # noqa: S608 - words of ours
+        f"INSERT INTO {kind}s ({', '.join(values)}, turn) VALUES ({_marks(values)}, {connection.next_turn})"  # noqa: S608 - words of ours
         f" ON CONFLICT ({kind}_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changed)}"
         " RETURNING number",
         list(values.values()),
@@ -556,7 +580,7 @@ def _listing(rows: Iterable[Sequence[object]]) -> model.Listing:
     return model.Listing(tuple(entry for entry in entries if entry is not None), tuple(problems))
 
 
-def _number_of(connection: sqlite3.Connection, review_id: str | None) -> int | None:
+def _number_of(connection: Connection, review_id: str | None) -> int | None:
     row = connection.execute("SELECT number FROM reviews WHERE review_id = ?", (review_id,)).fetchone()
     return None if row is None else int(row[0])
 
@@ -568,7 +592,7 @@ def _marks(values: Iterable[object]) -> str:
 def _where(repositories: Sequence[str] | None, **wanted: str | None) -> tuple[str, list[str]]:
     """The condition for some repositories, or all, and for columns that have a wanted value; and its values."""
     given = {column: value for column, value in wanted.items() if value is not None}
-    conditions = ["1"] if repositories is None else [f"repository IN ({_marks(repositories)})"]
+    conditions = ["1 = 1"] if repositories is None else [f"repository IN ({_marks(repositories)})"]
     return " AND ".join([*conditions, *(f"{column} = ?" for column in given)]), [*(repositories or ()), *given.values()]
 
 

@@ -5,10 +5,11 @@ Nothing here names a database. All is safe between processes, durable when a cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from codeloupe.model import history as model
@@ -17,6 +18,112 @@ if TYPE_CHECKING:
     from codeloupe.model.finding import Finding
     from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
     from codeloupe.model.sweep import CommitReview
+
+
+_Answer = TypeVar("_Answer")
+_Given = ParamSpec("_Given")
+_Store = TypeVar("_Store", bound="_InDatabase")
+
+
+class Rows(Protocol):
+    """What a statement gave."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it touched."""
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """Runs statements in which a question mark is a value; whatever the model allows can be one.
+
+    `next_turn` is an expression in the words of this database: a number above all that were given before.
+    """
+
+    next_turn: str
+
+    def execute(self, sql: str, parameters: Sequence[object] = ..., /) -> Rows:
+        """Run one statement."""
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]], /) -> object:
+        """Run one statement for each row."""
+
+
+class Database(Protocol):
+    """Where ledger and history keep their tables: safe between threads, processes and, if shared, machines.
+
+    `name` is for messages, and holds no password. In the words of this database `week` is the Monday of the week of
+    `saved_at`, and `findings_of_reviews` joins both in the order in which trends are counted fastest.
+    """
+
+    week: str
+    findings_of_reviews: str
+    is_shared: bool
+
+    @property
+    def name(self) -> str:
+        """The file, or the address without a password."""
+
+    def clock(self) -> float:
+        """Now, in seconds since 1970, the same for all who use this database."""
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection for one statement that reads."""
+
+    def snapshot(self) -> AbstractContextManager[Connection]:
+        """A connection for several statements that read, to which nothing changes meanwhile."""
+
+    def writing(self, about: str = "") -> AbstractContextManager[Connection]:
+        """A connection in a transaction, durable when the block ends; of those `about` the same, one at a time."""
+
+    def select(self, statement: str, values: Sequence[object] = ...) -> list[Any]:
+        """The rows of one statement."""
+
+    def change(self, statement: str, values: Sequence[object] = ...) -> int:
+        """Make one change, durably; how many rows it touched."""
+
+    def persist(self, step: Callable[[], _Answer]) -> _Answer:
+        """Run a step, and again while the database is only away for a moment; so it must bear being run twice."""
+
+    def check(self) -> None:
+        """Raises StoreError when it cannot be read, or not be written."""
+
+    def size_bytes(self) -> int:
+        """How much room all that is stored takes."""
+
+    def give_back_room(self) -> None:
+        """Return what removed rows took, where nobody else does so."""
+
+    def close(self) -> None:
+        """Let go of it; the next use opens it again."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _InDatabase(Protocol):
+    @property
+    def database(self) -> Database: ...
+
+
+def persistent(
+    method: Callable[Concatenate[_Store, _Given], _Answer],
+) -> Callable[Concatenate[_Store, _Given], _Answer]:
+    """Let a method of a store outlast a database that is away for a moment; it must bear being run twice."""
+
+    @wraps(method)
+    def run(store: _Store, /, *arguments: _Given.args, **named: _Given.kwargs) -> _Answer:
+        return store.database.persist(lambda: method(store, *arguments, **named))
+
+    return run
 
 
 class Ledger(Protocol):

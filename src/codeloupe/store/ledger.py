@@ -8,7 +8,6 @@ import math
 import os
 import re
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from msgspec.structs import asdict, replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.store.database import Database
+from codeloupe.store.interface import Database, persistent
 from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpack
 
 # Raised when the fields of a key, or what they mean, change: old results are then no longer found.
@@ -28,6 +27,8 @@ _FORMAT = 2
 CALL_VERSION = "1"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _SECONDS_PER_DAY = 86_400
+_CLAIM = "SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?"
+_END_CLAIM = "DELETE FROM claims WHERE key = ? AND owner = ?"
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -128,28 +129,33 @@ def _check_lease(seconds: float) -> None:
         raise ValueError(f"a lease lasts some seconds, not {seconds!r}")
 
 
-class SqliteLedger:
-    """The ledger in a database file, with claims of its own; the first `put` also keeps it within its limits."""
+class DatabaseLedger:
+    """The ledger in a database, with claims of its own; the first `put` also keeps it within its limits.
+
+    Time is that of the database, so that machines whose clocks differ agree on when a claim ends.
+    """
 
     def __init__(
         self,
         database: Database,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         max_age_days: float = 90.0,
         max_bytes: int = 1024**3,
         owner: Owner | None = None,
     ) -> None:
-        self._database = database
-        self._clock = clock
+        self.database = database
+        self._claims: dict[str, str] = {}
+        self._clock = clock or database.clock
         self._limits = max_age_days, max_bytes
         self._is_pruned = False
         self._owner = owner or Owner.here()
         self._missed: set[str] = set()
 
+    @persistent
     def get(self, key: str) -> AgentResult | None:
         """A finished call, marked as `from_ledger`, or None."""
-        rows = self._database.select("SELECT payload FROM results WHERE key = ?", (key,))
+        rows = self.database.select("SELECT payload FROM results WHERE key = ?", (key,))
         if not rows:
             self._missed.add(key)
             return None
@@ -157,40 +163,59 @@ class SqliteLedger:
         try:
             return replace(from_json(AgentResult, read_json(unpack(rows[0][0]))), from_ledger=True)
         except Unreadable as error:
-            message = f"the result {key} in the database {self._database.path} cannot be read: {error}"
+            message = f"the result {key} in the database {self.database.name} cannot be read: {error}"
             raise StoreError(message, hint="run it afresh (--fresh); the new result takes its place") from error
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
         """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers."""
         _check_lease(lease_seconds)
-        with self._database.writing() as connection:
+        # Of this attempt alone: if the connection is lost, it knows by this whether its claim got through.
+        owner = f"{self._owner}.{secrets.token_hex(4)}"
+        is_ours = self._claim(key, owner, lease_seconds)
+        if is_ours:
+            self._claims[key] = owner
+        return is_ours
+
+    @persistent
+    def _claim(self, key: str, owner: str, lease_seconds: float) -> bool:
+        with self.database.writing(f"claim {key}") as connection:
             found = connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
             # Another process may have finished the call since `get` missed it. Who did not ask wants it bought again.
-            if (found is not None and key in self._missed) or self.is_claimed(key):
+            if found is not None and key in self._missed:
+                return False
+            claim = connection.execute(_CLAIM, (key,)).fetchone()
+            if self._holds(claim) and claim[0] != owner:
                 return False
             connection.execute(
-                "INSERT OR REPLACE INTO claims (key, owner, lease_seconds, expires_at) VALUES (?, ?, ?, ?)",
-                (key, str(self._owner), lease_seconds, self._clock() + lease_seconds),
+                "INSERT INTO claims (key, owner, lease_seconds, expires_at) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO"
+                " UPDATE SET owner = excluded.owner, lease_seconds = excluded.lease_seconds,"
+                " expires_at = excluded.expires_at",
+                (key, owner, lease_seconds, self._clock() + lease_seconds),
             )
         return True
 
     def is_claimed(self, key: str) -> bool:
         """Whether a claim has not run out, also by a clock that was set back, and its owner may be alive."""
-        rows = self._database.select("SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?", (key,))
-        for owner, lease_seconds, expires_at in rows:
-            known = Owner.parse(owner)
-            is_over = not expires_at - 2 * lease_seconds <= self._clock() < expires_at
-            return not is_over and (known is None or not known.is_gone())
-        return False
+        return self._holds(next(iter(self.database.select(_CLAIM, (key,))), None))
 
+    def _holds(self, claim: tuple[str, float, float] | None) -> bool:
+        if claim is None:
+            return False
+        owner, lease_seconds, expires_at = claim
+        known = Owner.parse(owner)
+        is_over = not expires_at - 2 * lease_seconds <= self._clock() < expires_at
+        return not is_over and (known is None or not known.is_gone())
+
+    @persistent
     def renew(self, key: str, *, lease_seconds: float) -> None:
         """Extend our own claim. One that ran out and went to another stays with it: our call is under way anyway."""
         _check_lease(lease_seconds)
-        self._database.change(
+        self.database.change(
             "UPDATE claims SET lease_seconds = ?, expires_at = ? WHERE key = ? AND owner = ?",
-            (lease_seconds, self._clock() + lease_seconds, key, str(self._owner)),
+            (lease_seconds, self._clock() + lease_seconds, key, self._claims.get(key, "")),
         )
 
+    @persistent
     def put(self, key: str, result: AgentResult) -> None:
         """Store a result durably and end our claim, in one transaction; it replaces one that is there."""
         try:
@@ -200,13 +225,15 @@ class SqliteLedger:
             message = f"the result of {result.agent} cannot be stored: a value in it is no JSON ({error})"
             raise StoreError(message, hint="it can be used, but not kept") from error
         row = (key, self._clock(), len(payload), result.agent, result.model, result.total_cost_usd, payload)
-        with self._database.writing() as connection:
+        with self.database.writing(f"claim {key}") as connection:
             connection.execute(
-                "INSERT OR REPLACE INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET created_at = excluded.created_at,"
+                " size_bytes = excluded.size_bytes, agent = excluded.agent, model = excluded.model,"
+                " cost_usd = excluded.cost_usd, payload = excluded.payload",
                 row,
             )
-            connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
+            connection.execute(_END_CLAIM, (key, self._claims.get(key, "")))
         self._missed.discard(key)
         if not self._is_pruned:
             self._is_pruned = True
@@ -215,18 +242,19 @@ class SqliteLedger:
             with suppress(StoreError):
                 self._prune(*self._limits)
 
+    @persistent
     def release(self, key: str) -> None:
         """End our claim without a result; a claim of another stays."""
-        self._database.change("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
+        self.database.change(_END_CLAIM, (key, self._claims.get(key, "")))
 
     def _prune(self, max_age_days: float, max_bytes: int) -> None:
         """Remove what is too old, then the oldest until the rest fits."""
         now = self._clock()
-        removed = self._database.change(
-            "DELETE FROM results WHERE created_at < ? OR rowid IN (SELECT rowid FROM (SELECT rowid,"
-            " sum(size_bytes) OVER (ORDER BY created_at DESC, rowid DESC) AS total FROM results) WHERE total > ?)",
+        removed = self.database.change(
+            "DELETE FROM results WHERE created_at < ? OR key IN (SELECT key FROM (SELECT key, sum(size_bytes)"
+            " OVER (ORDER BY created_at DESC, key DESC) AS total FROM results) AS sums WHERE total > ?)",
             (now - max_age_days * _SECONDS_PER_DAY, max_bytes),
         )
         if removed:
-            self._database.give_back_room()
-        self._database.change("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))
+            self.database.give_back_room()
+        self.database.change("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))

@@ -18,8 +18,8 @@ from codeloupe.errors import NotLoggedIn, Overloaded, RateLimited
 from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted
 from codeloupe.model.events import AgentActivity, Event, UnitFinished, Warned
 from codeloupe.model.ports import AgentEventSink, ReviewerOutcome, ReviewTask
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.testing import AgentStep, Delay, ScriptedAgent
 from tests.review_factories import answer, claim, make_reviewer, make_task, named
 from tests.rows import each
@@ -138,7 +138,7 @@ def test_a_storm_of_rate_limits_costs_time_and_no_unit(task: ReviewTask, asked: 
 def test_a_review_that_is_cancelled_twice_leaves_nothing_behind_and_is_continued(
     task: ReviewTask, tmp_path: Path
 ) -> None:
-    ledger = SqliteLedger(Database(tmp_path / "ledger"))
+    ledger = DatabaseLedger(SqliteDatabase(tmp_path / "ledger"))
     agent = Service().agent()
 
     async def cancelled() -> None:

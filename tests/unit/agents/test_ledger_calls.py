@@ -15,9 +15,9 @@ from codeloupe.agents.calls.ledger import LedgerCalls
 from codeloupe.errors import Crashed, NotInstalled, OutputInvalid, StoreError, TimedOut
 from codeloupe.model.agent import AgentEvent, AgentFinished, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.ports import Agent
-from codeloupe.store.database import Database
 from codeloupe.store.interface import Ledger
-from codeloupe.store.ledger import Asked, SqliteLedger, content_key, is_repeatable
+from codeloupe.store.ledger import Asked, DatabaseLedger, content_key, is_repeatable
+from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.testing import Delay, Hang, Json, ScriptedAgent, Text
 from tests.unit.agents.samples import made_up_token, overloaded, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
@@ -35,8 +35,8 @@ class Run:
     """One run of the program, with a ledger on a shared file; what it buys by `buy` takes a while."""
 
     def __init__(self, path: Path, *, seconds: float = 1.0, lease_seconds: float = 60.0, fresh: bool = False) -> None:
-        self.database = Database(path)
-        self.ledger = SqliteLedger(self.database, clock=asyncio.get_running_loop().time)
+        self.database = SqliteDatabase(path)
+        self.ledger = DatabaseLedger(self.database, clock=asyncio.get_running_loop().time)
         self.calls = LedgerCalls(self.ledger, timing=virtual_timing(), lease_seconds=lease_seconds)
         self.seconds = seconds
         self.bought = 0

@@ -111,7 +111,7 @@ def test_a_review_is_shown_as_it_was_reported(save: Save, run: Run) -> None:
 
 def test_a_review_of_which_a_finding_is_lost_is_incomplete(save: Save, run: Run) -> None:
     save(1, named("f", severity=Severity.CRITICAL))
-    with opened_history() as history, history._database.writing() as connection:
+    with opened_history() as history, history.database.writing() as connection:
         connection.execute("UPDATE findings SET payload = x'00'")
     shown = run("show", "last")
     assert "finding 1 of review" in shown.err

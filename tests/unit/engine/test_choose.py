@@ -21,7 +21,7 @@ from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, AgentStarted, PermissionMode
 from codeloupe.model.ports import Agent, Reviewer
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.store.database import database_path
+from codeloupe.store.sqlite import database_path
 from codeloupe.testing import ScriptedAgent, Text
 from tests.rows import each
 

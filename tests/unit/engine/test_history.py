@@ -31,8 +31,8 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity, ReviewRecord
 from codeloupe.model.review import Policy, Review
 from codeloupe.model.sweep import CommitReview
-from codeloupe.store.database import Database, database_path
-from codeloupe.store.history import SqliteHistory
+from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.sqlite import SqliteDatabase, database_path
 from tests.repository import GitRepository
 from tests.unit.reports.examples import review
 from tests.unit.store.history_samples import REPOSITORY, commit_review, identifier, named, record, sweep_record
@@ -47,27 +47,27 @@ def nowhere() -> RepositoryIdentity:
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Iterator[SqliteHistory]:
-    with Database(tmp_path / "history") as database:
-        yield SqliteHistory(database)
+def empty(tmp_path: Path) -> Iterator[DatabaseHistory]:
+    with SqliteDatabase(tmp_path / "history") as database:
+        yield DatabaseHistory(database)
 
 
 @pytest.fixture
-def history(empty: SqliteHistory) -> SqliteHistory:
+def history(empty: DatabaseHistory) -> DatabaseHistory:
     empty.save(record(0xABCD0001))
     empty.save(record(0xABCD0002))
     empty.save(record(0xAAAA0001, repository="root:other"))
     return empty
 
 
-def complaint(history: SqliteHistory, word: str) -> CodeloupeError:
+def complaint(history: DatabaseHistory, word: str) -> CodeloupeError:
     with pytest.raises(CodeloupeError) as caught:
         find_entry(history, word, here=here)
     assert caught.value.hint
     return caught.value
 
 
-def test_an_id_and_any_beginning_of_it_that_is_its_own_are_found_without_a_repository(history: SqliteHistory) -> None:
+def test_an_id_and_any_beginning_of_it_that_is_its_own_are_found_without_a_repository(history: DatabaseHistory) -> None:
     whole = identifier(0xABCD0001)
     for word in (whole, whole[:8], whole[:12].upper(), f" {whole} "):
         assert find_entry(history, word, here=nowhere).entry_id == whole
@@ -75,7 +75,7 @@ def test_an_id_and_any_beginning_of_it_that_is_its_own_are_found_without_a_repos
     assert find_entry(history, "aaaa", here=nowhere).entry_id == identifier(0xAAAA0001)
 
 
-def test_last_is_the_newest_of_this_repository(history: SqliteHistory) -> None:
+def test_last_is_the_newest_of_this_repository(history: DatabaseHistory) -> None:
     assert find_entry(history, "last", here=here).entry_id == identifier(0xABCD0002)
     assert find_review(history, "last", here=here).review.review_id == identifier(0xABCD0002)
     history.save_sweep(sweep_record(0xABCD0003, commit_review(1)))
@@ -83,7 +83,7 @@ def test_last_is_the_newest_of_this_repository(history: SqliteHistory) -> None:
     assert find_review(history, "last", here=here).review.review_id == identifier(0xABCD0002)
 
 
-def test_a_beginning_of_several_ids_lists_them_unless_it_is_one_itself(history: SqliteHistory) -> None:
+def test_a_beginning_of_several_ids_lists_them_unless_it_is_one_itself(history: DatabaseHistory) -> None:
     # Of many some, each on one line.
     scope = record(1).review.scope
     hostile = type(scope)(scope.kind, None, None, "one\ntwo\r\nthree" + "x" * 500)
@@ -97,7 +97,7 @@ def test_a_beginning_of_several_ids_lists_them_unless_it_is_one_itself(history: 
     assert find_entry(history, "abcd", here=here).entry_id == "abcd"
 
 
-def test_what_names_no_entry_is_told_with_a_way_on(history: SqliteHistory) -> None:
+def test_what_names_no_entry_is_told_with_a_way_on(history: DatabaseHistory) -> None:
     message = complaint(history, "ffff").message
     assert "no entry of the history begins with 'ffff'" in message
     assert identifier(0xABCD0001)[:12] in message
@@ -108,7 +108,9 @@ def test_what_names_no_entry_is_told_with_a_way_on(history: SqliteHistory) -> No
         assert "at least 4 characters" in complaint(history, word).message
 
 
-def test_an_empty_history_says_how_to_make_the_first_entry_and_a_sweep_is_not_one_review(empty: SqliteHistory) -> None:
+def test_an_empty_history_says_how_to_make_the_first_entry_and_a_sweep_is_not_one_review(
+    empty: DatabaseHistory,
+) -> None:
     for word in ("last", "ffff"):
         assert "codeloupe review" in complaint(empty, word).hint
     empty.save_sweep(sweep_record(0xBBBB0001, commit_review(1)))
@@ -118,7 +120,7 @@ def test_an_empty_history_says_how_to_make_the_first_entry_and_a_sweep_is_not_on
 
 
 def test_what_cannot_be_read_is_passed_over_or_an_error(
-    history: SqliteHistory, monkeypatch: pytest.MonkeyPatch
+    history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = history.list(HistoryQuery()).entries
     problem = ("the entry ffff cannot be read",)
@@ -206,7 +208,7 @@ def shop(repository: GitRepository) -> GitRepository:
 
 
 @pytest.fixture
-def opened() -> Iterator[SqliteHistory]:
+def opened() -> Iterator[DatabaseHistory]:
     with opened_history() as now:
         yield now
 
@@ -215,12 +217,12 @@ def made() -> Review:
     return review(named("f"), review_id=identifier(1))
 
 
-def identity(opened: SqliteHistory, path: Path) -> RepositoryIdentity:
+def identity(opened: DatabaseHistory, path: Path) -> RepositoryIdentity:
     return asyncio.run(find_identity(path, opened.root_of))
 
 
 def test_a_review_is_kept_with_all_that_a_later_look_needs_and_without_secrets(
-    shop: GitRepository, opened: SqliteHistory, tmp_path: Path
+    shop: GitRepository, opened: DatabaseHistory, tmp_path: Path
 ) -> None:
     before = datetime.now(UTC)
     secret = "sk-" + "ant-" + "x" * 40
@@ -295,12 +297,12 @@ class TestWhenItCannotBeKept:
 
 
 class TestSweeps:
-    def known(self, opened: SqliteHistory) -> tuple[bool, int]:
+    def known(self, opened: DatabaseHistory) -> tuple[bool, int]:
         found = opened.get_sweep(identifier(9))
         assert found is not None
         return found.finished, len(found.sweep.commits)
 
-    def test_what_was_finished_is_there_before_the_end(self, shop: GitRepository, opened: SqliteHistory) -> None:
+    def test_what_was_finished_is_there_before_the_end(self, shop: GitRepository, opened: DatabaseHistory) -> None:
         whole = sweep_record(9, commit_review(2), commit_review(1)).sweep
 
         async def sweep() -> None:
@@ -336,7 +338,7 @@ class TestSweeps:
             assert problem.startswith("the sweep is not in the history: ")
 
     def test_a_database_that_another_holds_does_not_hold_up_the_event_loop(
-        self, shop: GitRepository, opened: SqliteHistory
+        self, shop: GitRepository, opened: DatabaseHistory
     ) -> None:
         opened.list(HistoryQuery())
         other = sqlite3.connect(database_path(os.environ), isolation_level=None)

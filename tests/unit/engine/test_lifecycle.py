@@ -19,8 +19,8 @@ from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppressio
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason
-from codeloupe.store.database import Database
-from codeloupe.store.history import SqliteHistory
+from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.testing import ScriptedAgent
 from tests.review_factories import answer, make_reviewer, make_task, named, source
 from tests.rows import each
@@ -233,8 +233,8 @@ def defect(name: str, **changes: Any) -> Finding:
 
 
 def compared(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) -> Comparison:
-    with tempfile.TemporaryDirectory() as folder, Database(Path(folder, "history")) as database:
-        history = SqliteHistory(database)
+    with tempfile.TemporaryDirectory() as folder, SqliteDatabase(Path(folder, "history")) as database:
+        history = DatabaseHistory(database)
         for saved in (*before, earlier, later):
             history.save(saved)
         first, second = (history.get(one.review.review_id) for one in (earlier, later))

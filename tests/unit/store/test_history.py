@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
-from codeloupe.store.database import MIGRATIONS, Database, migrate
-from codeloupe.store.history import SqliteHistory
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.sqlite import MIGRATIONS, SqliteDatabase, migrate
 from tests.rows import each
 from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
 
@@ -23,24 +23,24 @@ HERE = HistoryQuery(repositories=(REPOSITORY,))
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database(tmp_path / "codeloupe.sqlite3") as opened:
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase(tmp_path / "codeloupe.sqlite3") as opened:
         yield opened
 
 
 @pytest.fixture
-def history(database: Database) -> SqliteHistory:
-    return SqliteHistory(database)
+def history(database: SqliteDatabase) -> DatabaseHistory:
+    return DatabaseHistory(database)
 
 
-def change(database: Database, statement: str, *values: Any) -> None:
+def change(database: SqliteDatabase, statement: str, *values: Any) -> None:
     assert database.change(statement, values) > 0
 
 
 class TestDamage:
     @each("damage", [b"", b"garbage", "text", 7, b'j{"form":1,"value":{}}'])
     def test_an_entry_that_cannot_be_read_costs_that_entry_in_words(
-        self, history: SqliteHistory, database: Database, damage: object
+        self, history: DatabaseHistory, database: SqliteDatabase, damage: object
     ) -> None:
         for number in (1, 2, 3):
             history.save(record(number))
@@ -50,7 +50,9 @@ class TestDamage:
         (problem,) = found.problems
         assert problem.startswith(f"the entry {identifier(2)} cannot be read: ")
 
-    def test_numbers_that_are_none_do_not_end_the_counting(self, history: SqliteHistory, database: Database) -> None:
+    def test_numbers_that_are_none_do_not_end_the_counting(
+        self, history: DatabaseHistory, database: SqliteDatabase
+    ) -> None:
         history.save(record(1, named("f")))
         change(database, "UPDATE reviews SET saved_at = 'x', cost_usd = 'y', size_bytes = 'z'")
         assert len(history.list(HERE).entries) == 1
@@ -61,7 +63,7 @@ class TestDamage:
         assert history.prune(PruneRule(keep_last=0)).reviews == 1
 
     def test_a_review_of_a_newer_version_is_told_and_the_last_that_can_be_read_is_the_last(
-        self, history: SqliteHistory, database: Database, caplog: pytest.LogCaptureFixture
+        self, history: DatabaseHistory, database: SqliteDatabase, caplog: pytest.LogCaptureFixture
     ) -> None:
         for number in (1, 2):
             history.save(record(number))
@@ -78,7 +80,7 @@ class TestDamage:
         assert identifier(2) in caplog.text
 
     def test_a_sweep_is_read_without_the_commits_and_reviews_that_cannot_be(
-        self, history: SqliteHistory, database: Database
+        self, history: DatabaseHistory, database: SqliteDatabase
     ) -> None:
         history.save_sweep(sweep_record(9, *(commit_review(number) for number in (1, 2, 3, 4))))
         change(database, "UPDATE sweep_commits SET payload = x'00' WHERE position = 0")
@@ -94,7 +96,7 @@ class TestDamage:
         assert [entry is not None for entry in outline.reviews] == [False, False, True]
 
     def test_what_cannot_be_read_of_the_small_tables_is_logged_and_left_out(
-        self, history: SqliteHistory, database: Database, caplog: pytest.LogCaptureFixture
+        self, history: DatabaseHistory, database: SqliteDatabase, caplog: pytest.LogCaptureFixture
     ) -> None:
         history.dismiss(Dismissal(fingerprint="f", repository=REPOSITORY, reason="", who="", at=at()))
         history.save(record(1, named("f")))
@@ -108,7 +110,9 @@ class TestDamage:
 
 
 class TestReading:
-    def test_lists_trends_and_sightings_read_no_payload(self, history: SqliteHistory, database: Database) -> None:
+    def test_lists_trends_and_sightings_read_no_payload(
+        self, history: DatabaseHistory, database: SqliteDatabase
+    ) -> None:
         for number in (1, 2):
             history.save(record(number, named("f")))
         history.save_sweep(sweep_record(3, commit_review(1, named("g"))))
@@ -136,7 +140,7 @@ class TestReading:
         ],
     )
     def test_an_index_is_there_for_what_is_asked(
-        self, history: SqliteHistory, database: Database, ask: Any, index: str
+        self, history: DatabaseHistory, database: SqliteDatabase, ask: Any, index: str
     ) -> None:
         history.save(record(1, named("f")))
         statements: list[str] = []
@@ -151,7 +155,9 @@ class TestReading:
 
 
 class TestWriting:
-    def test_a_failure_in_the_middle_leaves_what_was_there(self, history: SqliteHistory, database: Database) -> None:
+    def test_a_failure_in_the_middle_leaves_what_was_there(
+        self, history: DatabaseHistory, database: SqliteDatabase
+    ) -> None:
         history.save(record(1, named("a")), raw_outputs={"u": "one"})
         # A real failure behind the first rows: the table of the last ones is not as it should be.
         database.change("ALTER TABLE raw_outputs RENAME TO elsewhere")
@@ -162,7 +168,7 @@ class TestWriting:
         assert history.raw_outputs(identifier(1)) == {"u": "one"}
 
     def test_a_sweep_is_saved_whole_or_not_at_all(
-        self, history: SqliteHistory, monkeypatch: pytest.MonkeyPatch
+        self, history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def interrupted(*_arguments: object) -> None:
             raise KeyboardInterrupt
@@ -173,7 +179,7 @@ class TestWriting:
         assert history.list(HERE).entries == ()
         assert history.get_sweep(identifier(9)) is None
 
-    def test_pruning_gives_the_room_back(self, history: SqliteHistory, database: Database) -> None:
+    def test_pruning_gives_the_room_back(self, history: DatabaseHistory, database: SqliteDatabase) -> None:
         for number in range(1, 21):
             history.save(record(number, *(named(f"{number} {n}", body="x" * 900) for n in range(50))))
         before = history.file_bytes()
@@ -183,7 +189,7 @@ class TestWriting:
         assert database.select("PRAGMA integrity_check") == [("ok",)]
         assert database.select("PRAGMA foreign_key_check") == []
 
-    def test_a_name_for_a_place_is_remembered(self, history: SqliteHistory) -> None:
+    def test_a_name_for_a_place_is_remembered(self, history: DatabaseHistory) -> None:
         assert history.root_of(b"/a\xff") is None
         for root in ("a" * 40, "b" * 40):
             assert history.root_of(b"/a\xff", root) == history.root_of(b"/a\xff") == root
@@ -197,16 +203,16 @@ def test_the_history_works_in_a_database_of_every_earlier_version(tmp_path: Path
         if version:
             payload = b'j{"success":true,"output":"kept","agent":"codex"}'
             older.execute("INSERT INTO results VALUES ('k', 1e9, 49, 'codex', NULL, 0.5, ?)", (payload,))
-    with Database(path) as database:
-        history = SqliteHistory(database)
+    with SqliteDatabase(path) as database:
+        history = DatabaseHistory(database)
         history.save(record(1, named("f")))
         history.save_sweep(sweep_record(2, commit_review(1)))
         assert history.get(identifier(1)) == replace(record(1, named("f")), turn=1)
         assert len(history.list(HERE).entries) == 2
-        assert (SqliteLedger(database).get("k") is not None) is bool(version)
+        assert (DatabaseLedger(database).get("k") is not None) is bool(version)
 
 
-def test_what_cannot_be_read_of_a_record_is_told(history: SqliteHistory, database: Database) -> None:
+def test_what_cannot_be_read_of_a_record_is_told(history: DatabaseHistory, database: SqliteDatabase) -> None:
     history.save(record(1, named("a"), named("b"), named("c"), named("d")), raw_outputs={"a": "b"})
     history.save_sweep(sweep_record(9))
     change(database, "UPDATE findings SET payload = x'6a7b7d' WHERE fingerprint = 'b'")

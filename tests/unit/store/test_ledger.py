@@ -13,8 +13,8 @@ from hypothesis import given
 from msgspec.structs import fields, replace
 
 from codeloupe.model.agent import AgentRequest, PermissionMode
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import Asked, Owner, SqliteLedger, content_key, is_repeatable
+from codeloupe.store.ledger import Asked, DatabaseLedger, Owner, content_key, is_repeatable
+from codeloupe.store.sqlite import SqliteDatabase
 from tests.rows import each
 from tests.unit.store.samples import SetClock, request, request_fields, requests, result
 
@@ -33,29 +33,29 @@ def clock() -> SetClock:
 
 
 @pytest.fixture
-def database(path: Path) -> Iterator[Database]:
-    with Database(path) as opened:
+def database(path: Path) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase(path) as opened:
         yield opened
 
 
 @pytest.fixture
-def ledger(database: Database, clock: SetClock) -> SqliteLedger:
-    return SqliteLedger(database, clock=clock, max_age_days=10**6)
+def ledger(database: SqliteDatabase, clock: SetClock) -> DatabaseLedger:
+    return DatabaseLedger(database, clock=clock, max_age_days=10**6)
 
 
 @pytest.fixture
-def other(path: Path, clock: SetClock) -> Iterator[SqliteLedger]:
-    with Database(path) as opened:
-        yield SqliteLedger(opened, clock=clock, max_age_days=10**6, owner=ELSEWHERE)
+def other(path: Path, clock: SetClock) -> Iterator[DatabaseLedger]:
+    with SqliteDatabase(path) as opened:
+        yield DatabaseLedger(opened, clock=clock, max_age_days=10**6, owner=ELSEWHERE)
 
 
-def keys(database: Database) -> list[str]:
+def keys(database: SqliteDatabase) -> list[str]:
     return [key for (key,) in database.select("SELECT key FROM results ORDER BY key")]
 
 
 class TestOwners:
     def test_what_another_finished_since_we_asked_is_not_bought_again(
-        self, ledger: SqliteLedger, other: SqliteLedger
+        self, ledger: DatabaseLedger, other: DatabaseLedger
     ) -> None:
         assert ledger.get("k") is None
         assert other.claim("k", lease_seconds=60)
@@ -65,7 +65,7 @@ class TestOwners:
         assert ledger.claim("k", lease_seconds=60)
 
     def test_nobody_ends_or_extends_the_claim_of_another(
-        self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
+        self, ledger: DatabaseLedger, other: DatabaseLedger, clock: SetClock
     ) -> None:
         assert other.claim("k", lease_seconds=60)
         assert not ledger.claim("k", lease_seconds=60)
@@ -77,14 +77,14 @@ class TestOwners:
         assert not ledger.is_claimed("k")
 
 
-def pruned(database: Database, clock: SetClock, **limits: float) -> None:
+def pruned(database: SqliteDatabase, clock: SetClock, **limits: float) -> None:
     """Keep these limits, as the first `put` of a ledger does."""
-    last = SqliteLedger(database, clock=clock, **limits)  # type: ignore[arg-type]  # by name
+    last = DatabaseLedger(database, clock=clock, **limits)  # type: ignore[arg-type]  # by name
     last.put("~last", result(""))
 
 
 class TestLimits:
-    def test_what_is_too_old_goes(self, database: Database, ledger: SqliteLedger, clock: SetClock) -> None:
+    def test_what_is_too_old_goes(self, database: SqliteDatabase, ledger: DatabaseLedger, clock: SetClock) -> None:
         for age in (100, 91, 89, 0):
             clock.now = 1e9 - age * DAY
             ledger.put(f"{age:03}", result())
@@ -94,7 +94,7 @@ class TestLimits:
         assert database.select("SELECT key FROM claims") == [("000",)]
 
     def test_then_the_oldest_until_the_rest_fits(
-        self, database: Database, ledger: SqliteLedger, clock: SetClock
+        self, database: SqliteDatabase, ledger: DatabaseLedger, clock: SetClock
     ) -> None:
         for number in (3, 1, 2, 0):
             clock.now = 1e9 - number
@@ -103,9 +103,11 @@ class TestLimits:
         pruned(database, clock, max_bytes=size_bytes // 2 + 500)
         assert keys(database) == ["0", "1", "~last"]
 
-    def test_the_first_put_keeps_them_and_the_second_does_not_look(self, database: Database, clock: SetClock) -> None:
-        before = SqliteLedger(database, clock=lambda: clock.now - 100 * DAY, max_age_days=10**6)
-        ledger = SqliteLedger(database, clock=clock)
+    def test_the_first_put_keeps_them_and_the_second_does_not_look(
+        self, database: SqliteDatabase, clock: SetClock
+    ) -> None:
+        before = DatabaseLedger(database, clock=lambda: clock.now - 100 * DAY, max_age_days=10**6)
+        ledger = DatabaseLedger(database, clock=clock)
         before.put("old", result())
         ledger.put("new", result())
         assert keys(database) == ["new"]
@@ -114,11 +116,11 @@ class TestLimits:
         assert keys(database) == ["new", "newer", "old"]
 
     def test_a_limit_that_cannot_be_kept_now_does_not_cost_the_result(
-        self, database: Database, clock: SetClock
+        self, database: SqliteDatabase, clock: SetClock
     ) -> None:
-        SqliteLedger(database, clock=lambda: 1.0, max_age_days=10**6).put("old", result())
+        DatabaseLedger(database, clock=lambda: 1.0, max_age_days=10**6).put("old", result())
         database.change("CREATE TRIGGER stuck BEFORE DELETE ON results BEGIN SELECT raise(ABORT, 'stuck'); END")
-        SqliteLedger(database, clock=clock).put("new", result())
+        DatabaseLedger(database, clock=clock).put("new", result())
         assert keys(database) == ["new", "old"]
 
 
@@ -150,7 +152,7 @@ def test_a_process_is_gone_once_it_ended_where_processes_can_be_told_apart() -> 
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_claim_for_ever(
-    ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
+    ledger: DatabaseLedger, other: DatabaseLedger, clock: SetClock
 ) -> None:
     assert other.claim("k", lease_seconds=60)
     held = []

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import StoreError
-from codeloupe.store.database import MIGRATIONS, Database, database_path, may_be_shared, migrate, state_directory
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.sqlite import MIGRATIONS, SqliteDatabase, database_path, may_be_shared, migrate, state_directory
 from tests.rows import each
 from tests.stage_workspaces import run_bound
 from tests.unit.store.samples import result
@@ -26,8 +26,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def database(path: Path) -> Iterator[Database]:
-    with Database(path) as opened:
+def database(path: Path) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase(path) as opened:
         yield opened
 
 
@@ -35,18 +35,18 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def add_claim(database: Database, key: str) -> None:
+def add_claim(database: SqliteDatabase, key: str) -> None:
     database.change("INSERT INTO claims VALUES (?, 'o', 1, 1)", (key,))
 
 
-def claims(database: Database) -> list[str]:
+def claims(database: SqliteDatabase) -> list[str]:
     return [key for (key,) in database.select("SELECT key FROM claims ORDER BY key")]
 
 
 def test_the_file_and_its_directory_are_for_this_user_only(tmp_path: Path, path: Path) -> None:
     previous = os.umask(0)
     try:
-        with Database(path) as database:
+        with SqliteDatabase(path) as database:
             add_claim(database, "k")
             assert {mode(file) for file in path.parent.iterdir()} == {0o600}
             assert Path(f"{path}-wal").exists()
@@ -54,20 +54,20 @@ def test_the_file_and_its_directory_are_for_this_user_only(tmp_path: Path, path:
         os.umask(previous)
     assert mode(path.parent) == 0o700
     path.chmod(0o664)
-    with Database(path) as database:
+    with SqliteDatabase(path) as database:
         assert claims(database) == ["k"]
     assert mode(path) == 0o600
 
 
-def test_it_is_durable_and_waits_for_others(database: Database) -> None:
+def test_it_is_durable_and_waits_for_others(database: SqliteDatabase) -> None:
     names = ("journal_mode", "synchronous", "foreign_keys", "auto_vacuum", "busy_timeout")
     settings = [database.select(f"PRAGMA {name}") for name in names]
     assert settings == [[("wal",)], [(3,)], [(1,)], [(2,)], [(15_000,)]]
 
 
-def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: Database, path: Path) -> None:
+def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: SqliteDatabase, path: Path) -> None:
     add_claim(database, "a")
-    with Database(path, busy_timeout_seconds=0.1) as other, database.writing():
+    with SqliteDatabase(path, busy_timeout_seconds=0.1) as other, database.writing():
         assert claims(other) == ["a"]
         with pytest.raises(StoreError, match="held by another process") as caught:
             add_claim(other, "b")
@@ -75,8 +75,8 @@ def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: Datab
 
 
 def trouble(path: Path) -> StoreError:
-    with Database(path, busy_timeout_seconds=0.2) as database, pytest.raises(StoreError) as caught:
-        SqliteLedger(database).put("k", result())
+    with SqliteDatabase(path, busy_timeout_seconds=0.2) as database, pytest.raises(StoreError) as caught:
+        DatabaseLedger(database).put("k", result())
     assert str(path.parent) in caught.value.message
     assert caught.value.hint
     assert caught.value.exit_code == 3
@@ -84,8 +84,8 @@ def trouble(path: Path) -> StoreError:
 
 
 def filled(path: Path, count: int = 200) -> None:
-    with Database(path) as database:
-        ledger = SqliteLedger(database, max_age_days=10**6)
+    with SqliteDatabase(path) as database:
+        ledger = DatabaseLedger(database, max_age_days=10**6)
         with database.writing() as connection:
             connection.executemany(
                 "INSERT INTO results VALUES (?, 1e9, 1, 'a', NULL, NULL, ?)",
@@ -153,8 +153,8 @@ def test_a_migration_that_fails_leaves_the_old_database_whole(tmp_path: Path, st
 
 
 def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:
-    with Database(path) as database:
-        ledger = SqliteLedger(database, max_age_days=10**6)
+    with SqliteDatabase(path) as database:
+        ledger = DatabaseLedger(database, max_age_days=10**6)
         ledger.put("before", result())
         assert ledger.claim("k", lease_seconds=60)
         database.select("PRAGMA max_page_count = 1")
@@ -170,8 +170,8 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:
         assert ledger.get("k") is not None
 
 
-def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(database: Database) -> None:
-    ledger = SqliteLedger(database)
+def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(database: SqliteDatabase) -> None:
+    ledger = DatabaseLedger(database)
     ledger.put("k", result())
     database.change("UPDATE results SET payload = x'00'")
     with pytest.raises(StoreError, match="the result k in the database .* cannot be read") as caught:
@@ -186,10 +186,10 @@ import sys
 from pathlib import Path
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentResult
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import SqliteLedger
-with Database(Path(sys.argv[1]), busy_timeout_seconds=0.2) as database:
-    ledger = SqliteLedger(database)
+from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store.ledger import DatabaseLedger
+with SqliteDatabase(Path(sys.argv[1]), busy_timeout_seconds=0.2) as database:
+    ledger = DatabaseLedger(database)
     try:
         ledger.put("new", AgentResult(success=True, output="", agent="a"))
     except StoreError as error:

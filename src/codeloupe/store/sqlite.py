@@ -15,12 +15,14 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from codeloupe.errors import StoreError
+
+_Answer = TypeVar("_Answer")
 
 DATABASE_NAME = "codeloupe.sqlite3"
 _LARGEST_INTEGER = 2**63 - 1
@@ -129,6 +131,10 @@ MIGRATIONS: tuple[Sequence[str], ...] = (
         "CREATE INDEX sweeps_of_repository ON sweeps (repository, turn)",
         "CREATE INDEX sweeps_in_order ON sweeps (turn)",
     ),
+    (
+        # Which commit it is: one that is added again, after a connection was lost or by another worker, is there once.
+        "ALTER TABLE sweep_commits ADD COLUMN sha TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 
@@ -164,6 +170,11 @@ def database_path(environment: Mapping[str, str]) -> Path:
 class _Connection(sqlite3.Connection):
     """Takes every value that the model allows, in a form that the database can hold."""
 
+    next_turn = (
+        "(SELECT 1 + coalesce(max(turn), 0) FROM (SELECT max(turn) AS turn FROM reviews UNION ALL"
+        " SELECT max(turn) FROM sweeps))"
+    )
+
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         return super().execute(sql, [_storable(value) for value in parameters])
 
@@ -183,18 +194,33 @@ def _storable(value: object) -> Any:
     return value
 
 
-class Database:
+class SqliteDatabase:
     """A database file, safe between threads and processes, touched with the first use; failures are StoreErrors."""
+
+    # The Monday of the week, in UTC. A damaged time, which no calendar has, must not end the counting of all others.
+    week = "date(min(max(CAST(saved_at AS REAL), 0.0), 253400000000.0), 'unixepoch', 'weekday 0', '-6 days')"
+    findings_of_reviews = "reviews CROSS JOIN findings AS f INDEXED BY findings_of_review ON f.review = reviews.number"
+    is_shared = False
+    clock = staticmethod(time.time)
 
     def __init__(self, path: Path, *, busy_timeout_seconds: float = 15.0) -> None:
         self.path = path.absolute()
         self._busy_timeout_seconds = busy_timeout_seconds
         self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
+        self._connection: _Connection | None = None
         self._process = 0
 
+    @property
+    def name(self) -> str:
+        """The path of the file."""
+        return str(self.path)
+
+    def persist(self, step: Callable[[], _Answer]) -> _Answer:
+        """Run a step once: a file is never away for a moment, and SQLite itself waits while it is busy."""
+        return step()
+
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[_Connection]:
         """A connection for one statement that reads; nobody else of this process uses it meanwhile."""
         with self._lock:
             if self._connection is not None and self._process != os.getpid():
@@ -209,13 +235,13 @@ class Database:
                 raise StoreError(f"the database {self.path} {what} ({error})", hint=hint) from error
 
     @contextmanager
-    def snapshot(self) -> Iterator[sqlite3.Connection]:
+    def snapshot(self) -> Iterator[_Connection]:
         """A connection for several statements that read, to which nothing changes meanwhile."""
         with self.reading() as connection, _transaction(connection, "BEGIN"):
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self, _about: str = "") -> Iterator[_Connection]:
         """A connection in a transaction of the only writer: on the disk when the block ends, undone when it raises."""
         with self.reading() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
@@ -263,7 +289,7 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> _Connection:
         """Open the file, and again while others are busy with it: SQLite itself does not wait in every such case."""
         _make_file(self.path)
         deadline = time.monotonic() + self._busy_timeout_seconds
@@ -288,7 +314,7 @@ class Database:
             else:
                 return connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def _prepare(self, connection: _Connection) -> None:
         """Bring the file to the present schema, unless it is not ours or too new: then nothing in it is changed."""
         # In one transaction, so that tables which another process is just making are not taken for foreign ones.
         with _transaction(connection, "BEGIN"):
