@@ -20,13 +20,21 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors as pg
+from psycopg import sql
 
 from codeloupe.errors import StoreError, StoreUnavailable
+from codeloupe.store.interface import Rows
 
 _Answer = TypeVar("_Answer")
 SCHEMA = "codeloupe"
 OLDEST_SERVER = 130000
 _LARGEST_INTEGER = 2**63 - 1
+# How each connection is made, also those of the queue.
+CONNECTING: dict[str, Any] = {
+    "connect_timeout": 10,
+    "application_name": "codeloupe",
+    "options": f"-csearch_path={SCHEMA}",
+}
 # Names the lock under which a schema is made or changed; any number that nobody else uses.
 _MIGRATING = 0x636C6F75
 _CHECK_URL = "check the URL in `database` or CODELOUPE_DATABASE"
@@ -97,16 +105,16 @@ class _Session:
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self._connection = connection
 
-    def execute(self, sql: str, parameters: Sequence[object] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        return self._connection.execute(_translated(sql), [_storable(value) for value in parameters])
+    def execute(self, statement: str, parameters: Sequence[object] = (), /) -> Rows:
+        return self._connection.execute(_translated(statement), [_storable(value) for value in parameters])
 
-    def executemany(self, sql: str, rows: Iterable[Sequence[object]], /) -> None:
+    def executemany(self, statement: str, rows: Iterable[Sequence[object]], /) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(_translated(sql), ([_storable(value) for value in row] for row in rows))
+            cursor.executemany(_translated(statement), ([_storable(value) for value in row] for row in rows))
 
 
-def _translated(sql: str) -> bytes:
-    return sql.replace("%", "%%").replace("?", "%s").encode()
+def _translated(statement: str) -> bytes:
+    return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
 class PostgresDatabase:
@@ -205,6 +213,23 @@ class PostgresDatabase:
     def give_back_room(self) -> None:
         """Nothing to do: the server's own vacuum returns what removed rows took."""
 
+    def heard(self, channel: str, *, seconds: float) -> Iterator[tuple[str, ...]]:
+        """What is said on a channel, at least every so many seconds, for ever; after a lost connection too.
+
+        What was said while there was no connection is not heard: whoever listens looks for itself each time.
+        """
+        while True:
+            try:
+                with psycopg.connect(self.url, autocommit=True, **CONNECTING) as connection:
+                    connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    yield ()
+                    while True:
+                        heard = connection.notifies(timeout=seconds, stop_after=1)
+                        yield tuple(each.payload for each in heard)
+            except psycopg.Error:
+                time.sleep(min(seconds, 1.0))
+                yield ()
+
     def close(self) -> None:
         """Let go of the connections that are not in use; the next use makes new ones."""
         with self._lock:
@@ -266,13 +291,7 @@ class PostgresDatabase:
                 self._idle.append(connection)
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        connection = psycopg.connect(
-            self.url,
-            autocommit=True,
-            connect_timeout=10,
-            application_name="codeloupe",
-            options=f"-csearch_path={SCHEMA}",
-        )
+        connection = psycopg.connect(self.url, autocommit=True, **CONNECTING)
         try:
             if not self._was_reached:
                 self._prepare(connection)

@@ -1,0 +1,130 @@
+"""What a job is: what is asked, how it goes, and what it came to. Data alone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+REVIEWS, SWEEPS, PIPELINES = QUEUES = ("reviews", "sweeps", "pipelines")
+
+
+class JobKind(StrEnum):
+    """What is to be done. Each is in a queue of its own, which a worker may serve or not."""
+
+    REVIEW = "review"
+    COMMIT = "commit"
+    PIPELINE = "pipeline"
+
+    @property
+    def queue(self) -> str:
+        """The queue that it waits in."""
+        return {JobKind.REVIEW: REVIEWS, JobKind.COMMIT: SWEEPS, JobKind.PIPELINE: PIPELINES}[self]
+
+
+class Urgency(IntEnum):
+    """Who waits for it: what is more urgent goes first."""
+
+    SWEEP = 0
+    PULL_REQUEST = 1
+    PERSON = 2
+
+
+class SweepPart(Struct, frozen=True, kw_only=True):
+    """One commit of a sweep of `total`; `newest` is the commit whose guidance and baseline hold for all of them."""
+
+    sweep_id: str
+    description: str
+    commit: str
+    newest: str
+    total: int
+    position: int
+    merges: bool = False
+    strict: bool = False
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What is asked of a worker.
+
+    `repository` is the address of a remote that workers can reach. Of a review, one of `pull_request`, `range` and
+    `commit` is set; of a commit of a sweep, `sweep`; of a pipeline, `run_id`. `flags` are settings that whoever asks
+    has chosen, none of those that decide what runs on a worker and where keys go. `head` is the commit that a pull
+    request had when it was asked for, where that is known.
+    """
+
+    kind: JobKind
+    repository: str
+    description: str
+    tenant: str = ""
+    flags: dict[str, Any] = {}
+    pull_request: str | None = None
+    base: str | None = None
+    head: str = ""
+    range: str | None = None
+    commit: str | None = None
+    context: str = ""
+    fresh: bool = False
+    sweep: SweepPart | None = None
+    run_id: str | None = None
+
+    @property
+    def alone(self) -> str | None:
+        """What only one job at a time may be about: a pull request, or a run."""
+        if self.pull_request is not None:
+            return f"pull request {self.pull_request} of {self.repository}"
+        return None if self.run_id is None else f"run {self.run_id}"
+
+
+class JobState(StrEnum):
+    """Where a job is. DEAD has failed and is not tried again; its reason says why."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing more happens to it by itself."""
+        return self not in (JobState.WAITING, JobState.RUNNING)
+
+
+class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a running job is: its stage, and of so many parts, such as agent calls, how many are done."""
+
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    failed: int = 0
+    findings: int = 0
+
+
+class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job came to: the exit code that the same command would have ended with, and where the rest is."""
+
+    exit_code: int
+    summary: str = ""
+    review_id: str | None = None
+    sweep_id: str | None = None
+    run_id: str | None = None
+
+
+class JobRecord(Struct, frozen=True, kw_only=True):
+    """A job as it is now. `again_at` is when it is tried again after a failure, whose `reason` is known."""
+
+    job_id: int
+    job: Job
+    state: JobState
+    urgency: Urgency
+    attempts: int = 0
+    asked_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    again_at: datetime | None = None
+    worker: str = ""
+    progress: Progress = Progress()
+    outcome: Outcome | None = None
+    reason: str = ""

@@ -1,0 +1,323 @@
+"""The queue: what asks for jobs, lists, cancels and tries them again. Its tables are procrastinate's and a few of ours.
+
+Order. A class of urgency is a range of priorities. Within it, each job has a rank: the jobs of one repository have
+ranks in a row, beginning where the queue is now, so that somebody who asks for one review does not wait for the
+thousands that others asked for before. A tenant with several repositories at once goes forward more slowly in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from importlib import resources
+
+import msgspec
+
+from codeloupe.errors import StoreError, UsageError
+from codeloupe.store.interface import Connection
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.workers.jobs import Job, JobRecord, JobState, Outcome, Progress, Urgency
+
+TASK = "codeloupe"
+CHANNEL = "codeloupe_jobs"
+# The highest priority of a class, above which the next one begins. Ranks count down from there.
+_SPAN = 500_000_000
+_STATES = {
+    "todo": JobState.WAITING,
+    "doing": JobState.RUNNING,
+    "succeeded": JobState.DONE,
+    "failed": JobState.DEAD,
+    "cancelled": JobState.CANCELLED,
+    "aborted": JobState.CANCELLED,
+    "aborting": JobState.CANCELLED,
+}
+_COLUMNS = """
+    j.id, j.args -> 'job', j.status::text, j.priority, j.attempts, j.scheduled_at, w.host,
+    s.progress, s.outcome, s.reason,
+    (SELECT min(at) FROM procrastinate_events AS e WHERE e.job_id = j.id AND e.type = 'deferred'),
+    (SELECT max(at) FROM procrastinate_events AS e WHERE e.job_id = j.id AND e.type = 'started'),
+    (SELECT max(at) FROM procrastinate_events AS e WHERE e.job_id = j.id
+        AND e.type IN ('succeeded', 'failed', 'cancelled', 'aborted'))
+"""
+_JOBS = "procrastinate_jobs AS j LEFT JOIN job_states AS s ON s.job_id = j.id LEFT JOIN workers AS w USING (worker_id)"
+_LIST = "`codeloupe jobs list` shows what there is"
+_MOST_DEATHS = 10
+# Names the lock under which ranks are given out; any number that nobody else uses.
+_RANKS = 0x72616E6B
+_OF_SWEEP = "args #>> '{job,sweep,sweep_id}' = ?"
+_DEAD = "w.id = ANY (?) OR w.last_heartbeat < now() - make_interval(secs => ?)"
+_OF_THE_DEAD = f"""
+    SELECT j.id, coalesce(s.deaths, 0), j.abort_requested FROM procrastinate_jobs AS j
+    LEFT JOIN procrastinate_workers AS w ON w.id = j.worker_id LEFT JOIN job_states AS s ON s.job_id = j.id
+    WHERE j.status = 'doing' AND (w.id IS NULL OR {_DEAD}) FOR UPDATE OF j SKIP LOCKED
+"""  # noqa: S608 - words of ours
+
+
+def top_of(urgency: Urgency) -> int:
+    """The priority of the first job of a class."""
+    return (urgency + 1) * _SPAN
+
+
+def urgency_of(priority: int) -> Urgency:
+    """The class that a priority belongs to."""
+    return Urgency(max(0, min(Urgency.PERSON, -(-priority // _SPAN) - 1)))
+
+
+class JobQueue:
+    """The queue in a shared database, made with its first use. Methods are synchronous and raise StoreError."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self.database = database
+        self._is_ready = False
+
+    def prepare(self) -> None:
+        """Make the tables of the queue where they are not there yet; processes that do so at once wait."""
+        if self._is_ready:
+            return
+        with self.database.writing("queue") as connection:
+            if connection.execute("SELECT to_regclass('procrastinate_jobs')").fetchone()[0] is None:
+                connection.execute((resources.files("procrastinate.sql") / "schema.sql").read_text("utf-8"))
+        self._is_ready = True
+
+    def ask(self, *jobs: Job, urgency: Urgency) -> tuple[int, ...]:
+        """Put jobs in the queue, all or none; their numbers. Those of one call are for one tenant and repository.
+
+        Of a pull request or a run at most one waits: where there is one, it stands for the new request too, since it
+        looks at the newest head. One that is running on an older head is cancelled.
+        """
+        if not jobs:
+            return ()
+        self.prepare()
+        if len(jobs) == 1 and jobs[0].alone is not None:
+            return (self.database.persist(lambda: self._ask_alone(jobs[0], urgency)),)
+        with self.database.writing(f"queue {urgency.name}") as connection:
+            return _put(connection, jobs, urgency)
+
+    def _ask_alone(self, job: Job, urgency: Urgency) -> int:
+        with self.database.writing(f"job {job.alone}") as connection:
+            running = connection.execute(
+                "SELECT id, args -> 'job' ->> 'head' FROM procrastinate_jobs WHERE lock = ? AND status = 'doing'",
+                (job.alone,),
+            ).fetchone()
+            if running is not None and job.head and running[1] == job.head:
+                return int(running[0])
+            if running is not None and job.pull_request is not None:
+                connection.execute("SELECT procrastinate_cancel_job_v1(?, true, false)", (running[0],))
+                _note(connection, running[0], "a newer commit was pushed to this pull request")
+            waiting = connection.execute(
+                "SELECT id, priority FROM procrastinate_jobs WHERE queueing_lock = ? AND status = 'todo' FOR UPDATE",
+                (job.alone,),
+            ).fetchone()
+            if waiting is not None:
+                # Whoever is in a hurry takes the others along.
+                priority = max(waiting[1], top_of(urgency) if urgency > urgency_of(waiting[1]) else 0)
+                connection.execute(
+                    "UPDATE procrastinate_jobs SET args = ?::jsonb, priority = ? WHERE id = ?",
+                    (_arguments(job), priority, waiting[0]),
+                )
+                return int(waiting[0])
+            return _put(connection, (job,), urgency)[0]
+
+    def find(self, job_id: int) -> JobRecord:
+        """A job as it is now. Raises UsageError for one that is not there."""
+        for record in self._select("WHERE j.id = ?", (job_id,)):
+            return record
+        raise UsageError(f"there is no job {job_id}", hint=_LIST)
+
+    def list(self, *, states: Sequence[JobState] = (), limit: int = 50, sweep_id: str | None = None) -> list[JobRecord]:
+        """The newest jobs, of these states if any are named."""
+        names = [name for name, state in _STATES.items() if state in states] or list(_STATES)
+        marks = ", ".join("?" for _ in names)
+        of_sweep = f" AND j.{_OF_SWEEP}" if sweep_id else ""
+        condition = f"WHERE j.status::text IN ({marks}){of_sweep} ORDER BY j.id DESC LIMIT ?"
+        return list(self._select(condition, (*names, *((sweep_id,) if sweep_id else ()), limit)))
+
+    def counts(self, sweep_id: str) -> dict[JobState, int]:
+        """How many jobs of a sweep are in each state."""
+        self.prepare()
+        rows = self.database.select(
+            f"SELECT status::text, count(*) FROM procrastinate_jobs WHERE {_OF_SWEEP} GROUP BY 1",  # noqa: S608 - as below
+            (sweep_id,),
+        )
+        found = dict.fromkeys(JobState, 0)
+        for status, count in rows:
+            found[_STATES[status]] += count
+        return found
+
+    def cancel(self, job_id: int, *, why: str = "cancelled by a person") -> JobRecord:
+        """Take a job out of the queue, or have it ended within seconds where it runs. Raises UsageError at its end."""
+        record = self.find(job_id)
+        with self.database.writing() as connection:
+            found = connection.execute("SELECT procrastinate_cancel_job_v1(?, true, false)", (job_id,)).fetchone()
+            if found[0] is not None:
+                _note(connection, job_id, why)
+        if found[0] is None:
+            what = f"the job {job_id} is {record.state.value} already"
+            raise UsageError(what, hint="only a job that waits or runs can be cancelled")
+        return self.find(job_id)
+
+    def cancel_sweep(self, sweep_id: str) -> int:
+        """Cancel all that is left of a sweep; how many jobs that were."""
+        self.prepare()
+        with self.database.writing() as connection:
+            left = f"SELECT id FROM procrastinate_jobs WHERE {_OF_SWEEP} AND status IN ('todo', 'doing')"  # noqa: S608 - ours
+            (count,) = connection.execute(
+                f"SELECT count(procrastinate_cancel_job_v1(id, true, false)) FROM ({left}) AS of_sweep",  # noqa: S608 - ours
+                (sweep_id,),
+            ).fetchone()
+        return int(count)
+
+    def retry(self, job_id: int) -> JobRecord:
+        """Put a job that is dead or cancelled back into the queue. Raises UsageError for any other."""
+        record = self.find(job_id)
+        if record.state not in (JobState.DEAD, JobState.CANCELLED):
+            hint = "only a job that is dead or cancelled can be tried again"
+            raise UsageError(f"the job {job_id} is {record.state.value}", hint=hint)
+        with self.database.writing() as connection:
+            connection.execute(
+                "UPDATE job_states SET failures = 0, deaths = 0, reason = '' WHERE job_id = ?", (job_id,)
+            )
+            connection.execute(
+                "UPDATE procrastinate_jobs SET status = 'todo', scheduled_at = NULL, abort_requested = false"
+                " WHERE id = ? AND status IN ('failed', 'cancelled', 'aborted')",
+                (job_id,),
+            )
+            # Workers wait for the word that a job came in, and this one did not.
+            connection.execute(
+                "SELECT pg_notify('procrastinate_any_queue_v1', payload),"
+                " pg_notify('procrastinate_queue_v1#' || queue_name, payload) FROM (SELECT queue_name,"
+                " json_build_object('type', 'job_inserted', 'job_id', id)::text AS payload FROM procrastinate_jobs"
+                " WHERE id = ?) AS one",
+                (job_id,),
+            )
+        return self.find(job_id)
+
+    def rescue(self, *, dead_seconds: float, gone: Sequence[int] = ()) -> int:
+        """Put the jobs of dead workers back: of those `gone`, and of those without a pulse for so long; how many.
+
+        A job whose worker dies again and again may be what kills it: it waits longer each time, and then is dead.
+        """
+        self.prepare()
+        with self.database.writing("rescue") as connection:
+            rows = connection.execute(_OF_THE_DEAD, (list(gone), dead_seconds)).fetchall()
+            for job_id, deaths, is_cancelled in rows:
+                if is_cancelled:
+                    connection.execute("SELECT procrastinate_finish_job_v1(?, 'aborted', false)", (job_id,))
+                elif deaths >= _MOST_DEATHS:
+                    connection.execute("SELECT procrastinate_finish_job_v1(?, 'failed', false)", (job_id,))
+                    _note(connection, job_id, f"its worker died {deaths + 1} times while it was running")
+                else:
+                    delay = 0.0 if deaths < 3 else min(2.0 ** (deaths - 1), 300.0)
+                    connection.execute(
+                        "SELECT procrastinate_retry_job_v2(?, now() + make_interval(secs => ?), NULL, NULL, NULL)",
+                        (job_id, delay),
+                    )
+                    connection.execute(
+                        "INSERT INTO job_states (job_id, deaths) VALUES (?, 1)"
+                        " ON CONFLICT (job_id) DO UPDATE SET deaths = job_states.deaths + 1",
+                        (job_id,),
+                    )
+            connection.execute(f"DELETE FROM procrastinate_workers AS w WHERE {_DEAD}", (list(gone), dead_seconds))  # noqa: S608 - as above
+            connection.execute("DELETE FROM workers WHERE worker_id NOT IN (SELECT id FROM procrastinate_workers)")
+        return len(rows)
+
+    def changes(self, *, seconds: float) -> Iterator[set[int]]:
+        """The numbers of jobs about which there is something new, at least every so many seconds, for ever."""
+        for words in self.database.heard(CHANNEL, seconds=seconds):
+            yield {int(word) for word in words if word.isdigit()}
+
+    def _select(self, condition: str, values: Sequence[object]) -> Iterator[JobRecord]:
+        self.prepare()
+        for row in self.database.select(f"SELECT {_COLUMNS} FROM {_JOBS} {condition}", values):  # noqa: S608 - words of ours
+            yield _record(*row)
+
+
+def _put(connection: Connection, jobs: Sequence[Job], urgency: Urgency) -> tuple[int, ...]:
+    """Put jobs in their order into the queue, at the ranks that their tenant and repository have there."""
+    tenant, repository, top = jobs[0].tenant, jobs[0].repository, top_of(urgency)
+    connection.execute("SELECT pg_advisory_xact_lock(?, ?)", (_RANKS, urgency.value))
+    (first,) = connection.execute(
+        "SELECT max(priority) FROM procrastinate_jobs WHERE status = 'todo' AND priority > ? AND priority <= ?",
+        (top - _SPAN, top),
+    ).fetchone()
+    now = 0 if first is None else top - first
+    passed = _SPAN if first is None else now
+    connection.execute("DELETE FROM flows WHERE class = ? AND reach <= ?", (urgency.value, passed))
+    others, mine = connection.execute(
+        "SELECT count(*) FILTER (WHERE repository <> ?), max(reach) FILTER (WHERE repository = ?) FROM flows"
+        " WHERE class = ? AND tenant = ?",
+        (repository, repository, urgency.value, tenant),
+    ).fetchone()
+    step, begin = others + 1, max(now, mine or 0)
+    connection.execute(
+        "INSERT INTO flows (class, tenant, repository, reach) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (class, tenant, repository) DO UPDATE SET reach = excluded.reach",
+        (urgency.value, tenant, repository, begin + step * len(jobs)),
+    )
+    rows = [
+        {
+            "queue": job.kind.queue,
+            "priority": top - min(begin + step * number, _SPAN - 1),
+            "lock": job.alone,
+            "arguments": {"job": msgspec.to_builtins(job)},
+        }
+        for number, job in enumerate(jobs)
+    ]
+    found = connection.execute(
+        "SELECT unnest(procrastinate_defer_jobs_v1(array_agg("
+        "ROW(queue, CAST(? AS text), priority, lock, lock, arguments, NULL)::procrastinate_job_to_defer_v1"
+        "))) FROM jsonb_to_recordset(?::jsonb)"
+        " AS one (queue text, priority integer, lock text, arguments jsonb)",
+        (TASK, msgspec.json.encode(rows).decode()),
+    ).fetchall()
+    return tuple(int(number) for (number,) in found)
+
+
+def _arguments(job: Job) -> str:
+    return msgspec.json.encode({"job": job}).decode()
+
+
+def _note(connection: Connection, job_id: int, reason: str) -> None:
+    connection.execute(
+        "INSERT INTO job_states (job_id, reason) VALUES (?, ?)"
+        " ON CONFLICT (job_id) DO UPDATE SET reason = excluded.reason",
+        (job_id, reason),
+    )
+    connection.execute("SELECT pg_notify(?, ?)", (CHANNEL, str(job_id)))
+
+
+def _record(  # noqa: PLR0913, PLR0917 - the columns, in their order
+    job_id: int,
+    job: object,
+    status: str,
+    priority: int,
+    attempts: int,
+    scheduled_at: datetime | None,
+    host: str | None,
+    progress: object,
+    outcome: object,
+    reason: str | None,
+    asked_at: datetime | None,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+) -> JobRecord:
+    state = _STATES[status]
+    try:
+        return JobRecord(
+            job_id=job_id,
+            job=msgspec.convert(job, Job),
+            state=state,
+            urgency=urgency_of(priority),
+            attempts=attempts,
+            asked_at=asked_at,
+            started_at=started_at,
+            ended_at=ended_at if state.is_end else None,
+            again_at=scheduled_at if state is JobState.WAITING else None,
+            worker=(host or "") if state is JobState.RUNNING else "",
+            progress=msgspec.convert(progress or {}, Progress),
+            outcome=None if outcome is None else msgspec.convert(outcome, Outcome),
+            reason=reason or "",
+        )
+    except msgspec.ValidationError as error:
+        message = f"the job {job_id} cannot be read: {error}"
+        raise StoreError(message, hint="it was asked for by another version of codeloupe; cancel it") from error

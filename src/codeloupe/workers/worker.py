@@ -1,0 +1,369 @@
+"""A worker: takes jobs from the queue, a few at a time, and brings each to its end, here or on another worker.
+
+The queue is procrastinate's. Its worker stops when the database goes away for a moment; ours waits until it is back,
+so that a restart of the server costs no running job. Jobs of a worker that died are found by the others: at once where
+the process is known to be gone, else when its pulse has stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import random
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision, exceptions, jobs, manager
+from procrastinate.job_context import AbortReason
+from procrastinate.worker import Worker as QueueWorker
+
+from codeloupe.errors import CodeloupeError, StoreUnavailable
+from codeloupe.store.ledger import Owner
+from codeloupe.store.postgres import CONNECTING, PostgresDatabase
+from codeloupe.system.redaction import redact
+from codeloupe.workers.jobs import QUEUES, SWEEPS, Job, Outcome, Progress
+from codeloupe.workers.queue import CHANNEL, TASK, JobQueue
+
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+Report = Callable[[Progress], None]
+Execute = Callable[[Job, Report], Awaitable[Outcome]]
+GiveUp = Callable[[Job, str], Awaitable[None]]
+# Tries after the first that failed; waits begin with this many seconds and grow by this factor.
+_MOST_FAILURES, _FIRST_WAIT, _FACTOR, _LONGEST_WAIT = 4, 10.0, 3.0, 1800.0
+_PULSE_SECONDS, _DEAD_SECONDS, _LOOK_SECONDS = 5.0, 30.0, 3.0
+_FETCH = """
+SELECT j.id, j.status, j.task_name, j.priority, j.lock, j.queueing_lock, j.args, j.scheduled_at, j.queue_name,
+    j.attempts, j.worker_id, coalesce(s.failures, 0) AS failures
+FROM procrastinate_fetch_job_v2(%(queues)s::varchar[], %(worker_id)s) AS j LEFT JOIN job_states AS s ON s.job_id = j.id
+"""
+# In one statement: what a job came to is known when it has ended, and not before.
+_KEEP = """
+WITH kept AS (
+    INSERT INTO job_states (job_id, outcome, reason, failures) VALUES (%(id)s, %(outcome)s, %(reason)s, %(failures)s)
+    ON CONFLICT (job_id) DO UPDATE SET outcome = excluded.outcome, failures = excluded.failures,
+        reason = CASE WHEN excluded.reason = '' THEN job_states.reason ELSE excluded.reason END
+    RETURNING job_id
+)
+"""
+_FINISH = f"""{_KEEP}
+SELECT procrastinate_finish_job_v1(j.id, %(status)s, false), pg_notify('{CHANNEL}', j.id::text)
+FROM procrastinate_jobs AS j, kept WHERE j.id = kept.job_id AND j.status = 'doing' AND j.worker_id = %(worker_id)s
+"""  # noqa: S608 - words of ours
+_RETRY = f"""{_KEEP}
+SELECT procrastinate_retry_job_v2(j.id, %(at)s, NULL, NULL, NULL), pg_notify('{CHANNEL}', j.id::text)
+FROM procrastinate_jobs AS j, kept WHERE j.id = kept.job_id AND j.status = 'doing' AND j.worker_id = %(worker_id)s
+"""  # noqa: S608 - words of ours
+_PROGRESS = f"""
+WITH told AS (
+    INSERT INTO job_states (job_id, progress) VALUES (%(id)s, %(progress)s)
+    ON CONFLICT (job_id) DO UPDATE SET progress = excluded.progress RETURNING job_id
+)
+SELECT pg_notify('{CHANNEL}', job_id::text) FROM told
+"""  # noqa: S608 - words of ours
+_REGISTER = """
+INSERT INTO workers (worker_id, owner, host, queues, concurrency)
+VALUES (%(worker_id)s, %(owner)s, %(host)s, %(queues)s, %(concurrency)s)
+"""
+
+
+class JobFailed(Exception):
+    """A job did not come to its end. `retryable` says whether it may on another day; `outcome` is what there is."""
+
+    def __init__(self, reason: str, *, retryable: bool, outcome: Outcome | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.retryable, self.outcome = reason, retryable, outcome
+
+
+class _Ending(msgspec.Struct):
+    """What is known of a running job for the moment when it ends."""
+
+    failures: int = 0
+    reason: str = ""
+    outcome: Outcome | None = None
+
+
+class _Manager(manager.JobManager):
+    """The queue's access to the database, which outlasts a server that is away, and keeps what jobs came to."""
+
+    def __init__(self, connector: Any, worker: Worker) -> None:
+        super().__init__(connector)
+        self._worker = worker
+        self.endings: dict[int, _Ending] = {}
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:  # noqa: ARG002 - as there
+        wanted = self._worker.open_queues()
+
+        async def fetch() -> Any:
+            return await self.connector.execute_query_one_async(_FETCH, queues=wanted, worker_id=worker_id)
+
+        row = await self._outlasting(fetch)
+        if row["id"] is None:
+            return None
+        self.endings[row["id"]] = _Ending(failures=row.pop("failures"))
+        return jobs.Job.from_row(row)
+
+    async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:  # noqa: ARG002, FBT001 - as there
+        await self._end(_FINISH, job, status=status.value)
+
+    async def retry_job(
+        self, job: jobs.Job, retry_at: datetime | None = None, *_others: object, **_more: object
+    ) -> None:
+        await self._end(_RETRY, job, at=retry_at)
+
+    async def _end(self, statement: str, job: jobs.Job, **values: Any) -> None:
+        ending = self.endings.pop(job.id or 0, _Ending())
+        known = {
+            "id": job.id,
+            "worker_id": job.worker_id,
+            "outcome": None if ending.outcome is None else msgspec.to_builtins(ending.outcome),
+            "reason": ending.reason.replace("\0", ""),
+            "failures": ending.failures,
+        }
+
+        async def end() -> None:
+            # Gone to another worker, which ends it, it is none of ours any more: nothing is found then.
+            await self.connector.execute_query_async(statement, **known, **values)
+
+        await self._outlasting(end)
+
+    async def update_heartbeat(self, worker_id: int) -> None:
+        await self._outlasting(lambda: super(_Manager, self).update_heartbeat(worker_id))
+
+    async def register_worker(self) -> int:
+        number = await super().register_worker()
+        await self.connector.execute_query_async(_REGISTER, worker_id=number, **self._worker.about())
+        return number
+
+    async def listen_for_jobs(self, **named: Any) -> None:
+        while True:
+            await self._outlasting(lambda: super(_Manager, self).listen_for_jobs(**named))
+
+    async def list_jobs_to_abort_async(self, queue: str | None = None) -> Iterable[int]:
+        return await self._outlasting(lambda: super(_Manager, self).list_jobs_to_abort_async(queue))
+
+    async def _outlasting(self, step: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Run a step, again while the database is away. Each of them may be run twice."""
+        wait = 0.1
+        while True:
+            try:
+                return await step()
+            except exceptions.ConnectorException as error:
+                self._worker.note_lost(error)
+            await asyncio.sleep(wait * (0.5 + random.random()))  # noqa: S311 - so that not all come back at once
+            wait = min(2 * wait, 5.0)
+
+
+class _Retries(BaseRetryStrategy):
+    """What happens to a job that failed: tried again later, at once when its worker stops, or dead."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def get_retry_decision(self, *, exception: BaseException, job: jobs.Job) -> RetryDecision | None:
+        ending = self._worker.manager.endings.setdefault(job.id or 0, _Ending())
+        if isinstance(exception, exceptions.JobAborted | asyncio.CancelledError):
+            return RetryDecision() if self._worker.is_stopping else None
+        ending.failures += 1
+        if not may_pass(exception) or ending.failures > _MOST_FAILURES:
+            return None
+        wait = min(_FIRST_WAIT * _FACTOR ** (ending.failures - 1), _LONGEST_WAIT)
+        return RetryDecision(retry_in={"seconds": round(wait * (0.75 + random.random() / 2))})  # noqa: S311 - spread
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a job that failed so may come to its end another time: all but what somebody has to mend."""
+    if isinstance(error, JobFailed | CodeloupeError):
+        return error.retryable
+    return True
+
+
+class Worker:
+    """Works on jobs until it is stopped: `execute` does one, `give_up` is told of one that is not tried again.
+
+    Of `concurrency` places a quarter is kept free of sweeps, at least one where there are two: a sweep of thousands of
+    commits never holds up whoever waits for a review. At a stop nothing new is begun; what does not end within
+    `grace_seconds` is handed back, and goes on elsewhere with all that was bought so far.
+    """
+
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        execute: Execute,
+        *,
+        give_up: GiveUp | None = None,
+        queues: Sequence[str] = QUEUES,
+        concurrency: int = 4,
+        grace_seconds: float = 30.0,
+        dead_seconds: float = _DEAD_SECONDS,
+    ) -> None:
+        self.queue = JobQueue(database)
+        self._execute, self._give_up, self._queues = execute, give_up, tuple(queues)
+        self._concurrency, self._grace_seconds, self._dead_seconds = concurrency, grace_seconds, dead_seconds
+        self._owner = Owner.here()
+        self._sweeps_running = 0
+        self._is_lost = False
+        self.is_stopping = False
+        connector = PsycopgConnector(
+            conninfo=database.url, kwargs=dict(CONNECTING), min_size=1, max_size=4, timeout=15.0, reconnect_timeout=60.0
+        )
+        self._app = App(connector=connector)
+        self.manager = _Manager(connector, self)
+        self._app.job_manager = self.manager
+        self._app.task(name=TASK, pass_context=True, retry=_Retries(self))(self._perform)
+
+    def about(self) -> dict[str, Any]:
+        """What others may know of this worker."""
+        host = f"{platform.node()} process {os.getpid()}"
+        named = {"owner": str(self._owner), "host": host, "queues": ",".join(self._queues)}
+        return {**named, "concurrency": self._concurrency}
+
+    def open_queues(self) -> list[str]:
+        """The queues from which a job may be taken now."""
+        kept_free = max(1, self._concurrency // 4) if self._concurrency > 1 and len(self._queues) > 1 else 0
+        is_full = self._sweeps_running >= self._concurrency - kept_free
+        return [queue for queue in self._queues if queue != SWEEPS or not is_full]
+
+    def note_lost(self, error: Exception) -> None:
+        """Say once that the database is away."""
+        cause = error.__cause__ or error
+        if not self._is_lost:
+            _log.warning("the database is away, and is waited for: %s", redact(" ".join(str(cause).split())))
+        self._is_lost = True
+
+    async def run(self, *, wait: bool = True) -> None:
+        """Work until a signal comes, or without `wait` until no job is left. Raises StoreError if it cannot begin."""
+        await asyncio.to_thread(self.queue.prepare)
+        async with self._opened():
+            worker = QueueWorker(
+                self._app,
+                queues=None,
+                name=None,
+                concurrency=self._concurrency,
+                wait=wait,
+                fetch_job_polling_interval=_LOOK_SECONDS,
+                abort_job_polling_interval=_LOOK_SECONDS,
+                shutdown_graceful_timeout=self._grace_seconds,
+                install_signal_handlers=False,
+                update_heartbeat_interval=_PULSE_SECONDS,
+                stalled_worker_timeout=10**9,
+            )
+            with self._stopping_by_signals(worker):
+                await worker.run()  # type: ignore[no-untyped-call]  # it has no types
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[None]:
+        try:
+            await self._app.open_async()
+        except exceptions.ConnectorException as error:
+            message = f"the database {self.queue.database.name} cannot be reached by this worker"
+            raise StoreUnavailable(message, hint="look whether it is up, and start the worker again") from error
+        looking = asyncio.create_task(self._look_for_the_dead())
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+            await self._app.close_async()
+
+    @contextlib.contextmanager
+    def _stopping_by_signals(self, worker: QueueWorker) -> Any:
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            if self.is_stopping:
+                # Asked twice: somebody does not want to wait.
+                worker.shutdown_graceful_timeout = 0.0
+                for task, context in list(worker._running_jobs.items()):  # noqa: SLF001 - it has no other way
+                    worker._abort_job(task, context, AbortReason.SHUTDOWN)  # noqa: SLF001 - as above
+            elif worker._running_jobs:  # noqa: SLF001 - as above
+                count = len(worker._running_jobs)  # noqa: SLF001 - as above
+                _log.warning("stopping: %d running jobs have %g s to end", count, self._grace_seconds)
+            self.is_stopping = True
+            worker.stop()  # type: ignore[no-untyped-call]  # as below
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    async def _perform(self, context: JobContext, job: dict[str, Any]) -> None:
+        ending = self.manager.endings.setdefault(context.job.id or 0, _Ending())
+        asked = msgspec.convert(job, Job)
+        is_of_sweep = context.job.queue == SWEEPS
+        self._sweeps_running += is_of_sweep
+        try:
+            async with self._reporting(context.job.id or 0) as report:
+                ending.outcome = await self._execute(asked, report)
+        except Exception as error:  # whatever it was, it is why this job failed
+            ending.reason = _reason(error)
+            ending.outcome = getattr(error, "outcome", None)
+            _log.warning("job %s failed: %s", context.job.id, ending.reason, exc_info=not _is_known(error))
+            if self._give_up is not None and (not may_pass(error) or ending.failures >= _MOST_FAILURES):
+                await self._give_up(asked, ending.reason)
+            if isinstance(error, JobFailed) and ending.outcome is not None and ending.failures >= _MOST_FAILURES:
+                return  # there is an outcome, which says itself what it lacks
+            raise
+        finally:
+            self._sweeps_running -= is_of_sweep
+
+    @asynccontextmanager
+    async def _reporting(self, job_id: int) -> AsyncIterator[Report]:
+        """What takes the progress of a job; it is told to others at most twice in a second."""
+        news: asyncio.Queue[Progress] = asyncio.Queue()
+
+        async def tell() -> None:
+            while True:
+                progress = await news.get()
+                while not news.empty():
+                    progress = news.get_nowait()
+                # It is only for those who watch: a database that is away does not hold the job up.
+                with contextlib.suppress(exceptions.ConnectorException):
+                    known = msgspec.to_builtins(progress)
+                    await self.manager.connector.execute_query_async(_PROGRESS, id=job_id, progress=known)
+                await asyncio.sleep(0.5)
+
+        telling = asyncio.create_task(tell())
+        try:
+            yield news.put_nowait
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    async def _look_for_the_dead(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS * (0.75 + random.random() / 2))  # noqa: S311 - not all at once
+            try:
+                found = await asyncio.to_thread(self._rescue)
+                self._is_lost = False
+            except CodeloupeError as error:
+                self.note_lost(error)
+            else:
+                if found:
+                    _log.warning("%d jobs of workers that died are in the queue again", found)
+
+    def _rescue(self) -> int:
+        rows = self.queue.database.select("SELECT worker_id, owner FROM workers")
+        known = ((number, Owner.parse(owner)) for number, owner in rows)
+        gone = [number for number, owner in known if owner is not None and owner.is_gone()]
+        return self.queue.rescue(dead_seconds=self._dead_seconds, gone=gone)
+
+
+def _is_known(error: BaseException) -> bool:
+    return isinstance(error, CodeloupeError | JobFailed)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, CodeloupeError):
+        return redact(f"{error.message} ({error.hint})" if error.hint else error.message)
+    return redact(str(error) if isinstance(error, JobFailed) else f"{type(error).__name__}: {error}")
