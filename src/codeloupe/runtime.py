@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from codeloupe.model.publication import Publication
     from codeloupe.model.review import Diagnosis, Preview, Review
     from codeloupe.model.scope import ScopeRequest
-    from codeloupe.model.sweep import CommitQuery, CommitSweep
+    from codeloupe.model.sweep import CommitQuery, CommitReview, CommitSweep, SweepPart
     from codeloupe.pipelines.run import Pipeline, RunOptions
 
 __all__ = ["Runtime", "configure", "preview", "review", "review_commits", "run_agent"]
@@ -164,6 +164,32 @@ class Runtime:
         own: dict[str, Any] = {"settings": self._settings, "calls": self._calls}
         options: dict[str, Any] = {"repo": repo, "strict": strict, "fresh": fresh, "emit": emit}
         return await self._run(lambda: sweep.review_commits(query, **own, **options), query=query, **options)
+
+    async def review_commit(
+        self, part: SweepPart, *, repo: Path, fresh: bool = False, emit: EventSink = lambda _event: None
+    ) -> CommitReview:
+        """Review one commit of a sweep that is spread over machines, and conclude the sweep if it was the last."""
+        from codeloupe.commits import sweep
+
+        async def reviewed() -> CommitReview:
+            settings = await self._settings_for(repo)
+            options: dict[str, Any] = {"repo": repo, "settings": settings, "fresh": fresh, "emit": emit}
+            outcome = await sweep.review_commit(part, calls=self._calls, **options)
+            await sweep.finish_sweep(part, calls=self._calls, passes=settings.on_incomplete == "pass")
+            return outcome
+
+        return await self._run(reviewed, repo=repo, fresh=fresh, emit=emit)
+
+    async def give_up_commit(self, part: SweepPart, reason: str, *, repo: Path) -> None:
+        """Keep with its sweep that a commit could not be reviewed, and conclude the sweep if it was the last."""
+        from codeloupe.commits import sweep
+
+        async def kept() -> None:
+            settings = await self._settings_for(repo)
+            await sweep.give_up_commit(part, reason, repo=repo, calls=self._calls)
+            await sweep.finish_sweep(part, calls=self._calls, passes=settings.on_incomplete == "pass")
+
+        await self._run(kept, repo=repo)
 
     async def run_agent(
         self, request: AgentRequest, *, fresh: bool = False, emit: AgentEventSink = lambda _event: None

@@ -30,7 +30,7 @@ from codeloupe.engine.prepare import Prepared, prepare_commit
 from codeloupe.engine.run import ReviewPlan, policy_of, run_review
 from codeloupe.engine.settings import configure
 from codeloupe.engine.verdict import joined_info, score
-from codeloupe.errors import CodeloupeError, RevisionError
+from codeloupe.errors import CodeloupeError, RevisionError, StoreError
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
 from codeloupe.git.repository import Repository, open_repository, reading
@@ -43,7 +43,15 @@ from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask, Transcript, Verifier
 from codeloupe.model.review import Review, describe_claim
 from codeloupe.model.scope import DefaultScope, RangeScope, ScopeRequest
-from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict, PlanStep
+from codeloupe.model.sweep import (
+    CommitCategory,
+    CommitQuery,
+    CommitReview,
+    CommitSweep,
+    CommitVerdict,
+    PlanStep,
+    SweepPart,
+)
 from codeloupe.store.baseline import read_baseline
 from codeloupe.system.regex import regex
 
@@ -179,12 +187,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     started = time.monotonic()
     query, calls = query or CommitQuery(), calls or AgentCalls()
     given = settings or (await configure(scope_of(query), repo=repo, environment=calls.environment)).settings
-    # A sweep is many calls, so that each gets the time of an analyser at most, and not that of a whole review.
-    settings = replace(
-        given,
-        review_timeout_seconds=min(given.review_timeout_seconds, given.timeout_seconds),
-        agent_sdk_review_timeout=min(given.agent_sdk_review_timeout, given.timeout_seconds),
-    )
+    settings = _for_sweep(given)
     repository = await open_repository(Path(repo))
     known = CommitSweep(
         sweep_id=uuid.uuid4().hex, description=describe(query), commits=(), summary="", exit_code=0, strict=strict
@@ -202,20 +205,99 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
             emit(ReviewerChosen(one.info))
         team = Reviewers(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=_take_down)
         reviewed = await _Sweep(repository, settings, team, emit, keeper).run(commits, query)
-        spent = reduce(Usage.plus, (commit.review.usage for commit in reviewed if commit.review), Usage())
-        sweep = replace(
-            known,
-            reviewer=joined_info([one.info for one in chosen]),
-            commits=reviewed,
-            summary=summarise(reviewed),
-            exit_code=exit_code(reviewed, strict=strict, pass_when_incomplete=settings.on_incomplete == "pass"),
-            score=overall_score(reviewed),
-            # They ran side by side, so that their times do not add up.
-            usage=replace(spent, duration_seconds=time.monotonic() - started),
-        )
+        known = replace(known, reviewer=joined_info([one.info for one in chosen]))
+        passes = settings.on_incomplete == "pass"
+        sweep = concluded(known, reviewed, passes=passes, seconds=time.monotonic() - started)
         if keeper is not None:
             await keeper.finish(sweep)
     return sweep
+
+
+def _for_sweep(given: Settings) -> Settings:
+    """The settings for many calls: each gets the time of an analyser at most, and not that of a whole review."""
+    return replace(
+        given,
+        review_timeout_seconds=min(given.review_timeout_seconds, given.timeout_seconds),
+        agent_sdk_review_timeout=min(given.agent_sdk_review_timeout, given.timeout_seconds),
+    )
+
+
+def concluded(known: CommitSweep, commits: Sequence[CommitReview], *, passes: bool, seconds: float) -> CommitSweep:
+    """The sweep with all its commits, and what follows from them; `passes` is said of what could not be reviewed."""
+    spent = reduce(Usage.plus, (commit.review.usage for commit in commits if commit.review), Usage())
+    return replace(
+        known,
+        commits=tuple(commits),
+        summary=summarise(commits),
+        exit_code=exit_code(commits, strict=known.strict, pass_when_incomplete=passes),
+        score=overall_score(commits),
+        # They ran side by side, so that their times do not add up.
+        usage=replace(spent, duration_seconds=seconds),
+    )
+
+
+async def review_commit(
+    part: SweepPart,
+    *,
+    repo: Path,
+    settings: Settings,
+    calls: AgentCalls,
+    fresh: bool = False,
+    emit: EventSink = lambda _event: None,
+) -> CommitReview:
+    """Review one commit of a sweep that is spread over machines, and keep it there: as `review_commits` does with each.
+
+    Raises StoreError when it cannot be kept.
+    """
+    settings, repository = _for_sweep(settings), await open_repository(repo)
+    query = CommitQuery(revision=part.revision, merges=part.merges)
+    commits = await list_commits(repository, replace(query, revision=part.commit, max_count=1))
+    async with keeping_sweep(
+        _known(part), repo=repo, prompt_version=PROMPT_VERSION, position=part.position, opened=calls.opened_history
+    ) as keeper:
+        chosen = await choose_reviewers(settings, calls)
+        team = Reviewers(chosen, settings, calls, repo=repo, fresh=fresh, transcript=_take_down)
+        (reviewed,) = await _Sweep(repository, settings, team, emit, keeper).run(commits, query, newest=part.newest)
+        if keeper.problem:
+            hint = "the commit is reviewed again; what was answered is not asked again"
+            raise StoreError(keeper.problem, hint=hint, retryable=True)
+    return reviewed
+
+
+async def give_up_commit(part: SweepPart, reason: str, *, repo: Path, calls: AgentCalls) -> None:
+    """Keep with its sweep that a commit could not be reviewed, and why."""
+    (commit,) = await list_commits(await open_repository(repo), CommitQuery(revision=part.commit, max_count=1))
+    outcome = CommitReview(commit=commit, category=categorise(commit), experts=(), failure=" ".join(reason.split()))
+    async with keeping_sweep(_known(part), repo=repo, position=part.position, opened=calls.opened_history) as keeper:
+        await keeper.keep_commit(outcome)
+
+
+def _known(part: SweepPart) -> CommitSweep:
+    about = {"sweep_id": part.sweep_id, "description": part.description, "strict": part.strict}
+    return CommitSweep(**about, commits=(), summary="", exit_code=0)  # type: ignore[arg-type]  # as named
+
+
+async def finish_sweep(part: SweepPart, *, calls: AgentCalls, passes: bool) -> CommitSweep | None:
+    """Conclude a sweep that is spread over machines when all its commits are there; None while some are missing.
+
+    Whoever keeps the last commit calls this; twice does no harm.
+    """
+
+    def finish() -> CommitSweep | None:
+        with calls.opened_history() as history:
+            if history.count_commits(part.sweep_id) < part.total:
+                return None
+            record = history.get_sweep(part.sweep_id)
+            if record is None or record.problems:
+                return None
+            reviews = [commit.review for commit in record.sweep.commits if commit.review is not None]
+            known = replace(record.sweep, reviewer=reviews[0].reviewer if reviews else None)
+            seconds = sum(review.usage.duration_seconds for review in reviews)
+            sweep = concluded(known, known.commits, passes=passes, seconds=seconds)
+            history.finish_sweep(replace(record, sweep=sweep, finished=True))
+            return sweep
+
+    return await asyncio.to_thread(finish)
 
 
 def _take_down(title: str, text: str) -> None:
@@ -348,10 +430,10 @@ class _Sweep:
         policy = policy_of(settings)
         self._policy = policy if Severity.HIGH.at_least(policy.fail_on) else replace(policy, fail_on=Severity.HIGH)
 
-    async def run(self, commits: Sequence[Commit], query: CommitQuery) -> tuple[CommitReview, ...]:
-        """Every commit with its outcome."""
+    async def run(self, commits: Sequence[Commit], query: CommitQuery, newest: str = "") -> tuple[CommitReview, ...]:
+        """Every commit with its outcome. `newest` is that of the sweep, where the first of these is not."""
         self._total = len(commits)
-        await self._read_project(commits, query)
+        await self._read_project(commits, query, newest or next((commit.sha for commit in commits), ""))
         with reading(self._repository) as place:
             self._engine = place.git_dir
             self._emit(StageStarted("reviewing", f"{len(commits):,} commits"))
@@ -361,13 +443,12 @@ class _Sweep:
             dispatcher = AgentDispatcher(self._review, max_concurrent=concurrency + more, finished=self._finished)
             return await dispatcher.dispatch(self._assignments(commits, merges=query.looks_into_merges))
 
-    async def _read_project(self, commits: Sequence[Commit], query: CommitQuery) -> None:
+    async def _read_project(self, commits: Sequence[Commit], query: CommitQuery, newest: str) -> None:
         """Guidance and baseline: of trusted commits from the newest; of others from the base of their range, if any."""
         scope, trusted = scope_of(query), not self._settings.untrusted
         if not commits or not (trusted or isinstance(scope, RangeScope)):
             return
         if trusted:
-            newest = commits[0].sha
             sides = Sides(Scope(ScopeKind.COMMIT, None, newest, "the newest commit"), newest, Side.COMMIT)
         else:
             sides = await resolve_scope(self._repository, scope, base_branch=None)

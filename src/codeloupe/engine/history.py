@@ -256,8 +256,8 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
 class SweepKeeper:
     """Saves the commits of a sweep as they are finished, and the whole at the end; `problem` says why it cannot."""
 
-    def __init__(self, emit: EventSink) -> None:
-        self._emit = emit
+    def __init__(self, emit: EventSink, position: int | None = None) -> None:
+        self._emit, self._position = emit, position
         self._answers: dict[str, Answers] = {}
         self.place: tuple[DatabaseHistory, SweepRecord] | None = None
         self.problem = ""
@@ -270,7 +270,10 @@ class SweepKeeper:
         """Save one commit; raises nothing but a cancellation. The event loop goes on, however long it takes."""
         raw_outputs = _masked(self._answers.pop(commit.commit.sha, Answers()).texts)
         await self._saved(
-            (commit,), lambda history, record: history.add_commit(record, commit, raw_outputs=raw_outputs)
+            (commit,),
+            lambda history, record: history.add_commit(
+                record, commit, raw_outputs=raw_outputs, position=self._position
+            ),
         )
 
     async def finish(self, sweep: CommitSweep) -> None:
@@ -307,14 +310,16 @@ async def keeping_sweep(
     *,
     repo: Path,
     prompt_version: str = "",
+    position: int | None = None,
     opened: OpenedHistory = opened_history,
     emit: EventSink = lambda _: None,
 ) -> AsyncIterator[SweepKeeper]:
     """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
 
-    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id.
+    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id. `position`
+    is that of the one commit which is reviewed here, of a sweep that is spread over machines.
     """
-    keeper = SweepKeeper(emit)
+    keeper = SweepKeeper(emit, position)
     with ExitStack() as stack:
         try:
             history = stack.enter_context(opened())

@@ -68,6 +68,24 @@ class CommitReview(Struct, frozen=True, kw_only=True):
         return self.review is not None and self.review.complete and not self.failure
 
 
+class SweepPart(Struct, frozen=True, kw_only=True):
+    """One commit of a sweep that is spread over machines: the one at `position` of `total`.
+
+    `newest` is the commit whose guidance and baseline hold for all of them; `revision` is what was asked for, by the
+    names of commits.
+    """
+
+    sweep_id: str
+    description: str
+    commit: str
+    newest: str
+    revision: str
+    total: int
+    position: int
+    merges: bool = False
+    strict: bool = False
+
+
 class CommitSweep(Struct, frozen=True, kw_only=True):
     """The outcome of a sweep; `score` is the mean of the reviewed commits. `strict`: a high finding is exit code 1."""
 

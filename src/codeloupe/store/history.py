@@ -179,9 +179,17 @@ class DatabaseHistory:
 
     @persistent
     def add_commit(
-        self, record: model.SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
+        self,
+        record: model.SweepRecord,
+        commit: CommitReview,
+        *,
+        raw_outputs: Mapping[str, str] = _NOTHING,
+        position: int | None = None,
     ) -> None:
-        """Save one more commit of a sweep, which counts as unfinished until it is saved whole."""
+        """Save one more commit of a sweep, which counts as unfinished until it is saved whole; in the place of itself.
+
+        `position` is its place among the commits of the sweep, where those do not come in their order.
+        """
         unfinished = replace(record, finished=False)
         before = entry_of_sweep(replace(unfinished, sweep=replace(record.sweep, commits=())))
         with self.database.writing(f"sweep {record.sweep.sweep_id}") as connection:
@@ -195,7 +203,21 @@ class DatabaseHistory:
                 (record.sweep.sweep_id, commit.commit.sha),
             ).fetchone()
             number = _write_sweep(connection, unfinished, before if again else _with_commit(before, record, commit))
-            _write_commit(connection, number, record, commit, raw_outputs)
+            _write_commit(connection, number, record, commit, raw_outputs, position)
+
+    def count_commits(self, sweep_id: str) -> int:
+        """How many commits of a sweep are saved."""
+        (row,) = self.database.select(
+            "SELECT count(*) FROM sweep_commits AS c JOIN sweeps AS s ON s.number = c.sweep WHERE s.sweep_id = ?",
+            (sweep_id,),
+        )
+        return int(row[0])
+
+    @persistent
+    def finish_sweep(self, record: model.SweepRecord) -> None:
+        """Save what a sweep came to whose commits are all saved."""
+        with self.database.writing(f"sweep {record.sweep.sweep_id}") as connection:
+            _write_sweep(connection, record, entry_of_sweep(record))
 
     def get(self, review_id: str) -> model.ReviewRecord | None:
         """A saved review, or None."""
@@ -516,6 +538,7 @@ def _write_commit(
     record: model.SweepRecord,
     commit: CommitReview,
     raw_outputs: Mapping[str, str],
+    position: int | None = None,
 ) -> None:
     payload = _encoded(replace(commit, review=None), f"sweep {record.sweep.sweep_id}")
     review_id, sha = commit.review and commit.review.review_id, commit.commit.sha
@@ -526,8 +549,8 @@ def _write_commit(
     if not again.rowcount:
         connection.execute(
             "INSERT INTO sweep_commits (sweep, position, sha, review_id, payload)"
-            " SELECT ?, coalesce(max(position) + 1, 0), ?, ?, ? FROM sweep_commits WHERE sweep = ?",
-            (sweep, sha, review_id, payload, sweep),
+            " SELECT ?, coalesce(CAST(? AS BIGINT), max(position) + 1, 0), ?, ?, ? FROM sweep_commits WHERE sweep = ?",
+            (sweep, position, sha, review_id, payload, sweep),
         )
     if commit.review is not None:
         _write_review(connection, record.record_of(commit.review), raw_outputs)

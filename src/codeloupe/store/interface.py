@@ -155,9 +155,20 @@ class History(Protocol):
         """Save a sweep with its commits and their reviews."""
 
     def add_commit(
-        self, record: model.SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = ...
+        self,
+        record: model.SweepRecord,
+        commit: CommitReview,
+        *,
+        raw_outputs: Mapping[str, str] = ...,
+        position: int | None = ...,
     ) -> None:
-        """Save one more commit of a sweep that goes on."""
+        """Save one more commit of a sweep that goes on, in the place of itself where it is there already."""
+
+    def count_commits(self, sweep_id: str) -> int:
+        """How many commits of a sweep are saved."""
+
+    def finish_sweep(self, record: model.SweepRecord) -> None:
+        """Save what a sweep came to whose commits are all saved."""
 
     def get(self, review_id: str) -> model.ReviewRecord | None:
         """A saved review, or None."""

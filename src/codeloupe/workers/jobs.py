@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from codeloupe.model.sweep import SweepPart
+
 REVIEWS, SWEEPS, PIPELINES = QUEUES = ("reviews", "sweeps", "pipelines")
 
 
@@ -30,19 +32,6 @@ class Urgency(IntEnum):
     SWEEP = 0
     PULL_REQUEST = 1
     PERSON = 2
-
-
-class SweepPart(Struct, frozen=True, kw_only=True):
-    """One commit of a sweep of `total`; `newest` is the commit whose guidance and baseline hold for all of them."""
-
-    sweep_id: str
-    description: str
-    commit: str
-    newest: str
-    total: int
-    position: int
-    merges: bool = False
-    strict: bool = False
 
 
 class Job(Struct, frozen=True, kw_only=True):
