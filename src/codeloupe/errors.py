@@ -177,6 +177,10 @@ class StoreUnavailable(StoreError, retryable=True):
     """A shared database is away for a moment: it restarts, or the connection to it was lost."""
 
 
+class JobNotDone(CodeloupeError, exit_code=3):
+    """A job on a worker was cancelled, or failed and is not tried again; the message says why."""
+
+
 class PipelineError(CodeloupeError, exit_code=3):
     """A run of a pipeline could not go on. `stage` is the stage's name, or empty."""
 

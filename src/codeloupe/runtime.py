@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from codeloupe.model.scope import ScopeRequest
     from codeloupe.model.sweep import CommitQuery, CommitReview, CommitSweep, SweepPart
     from codeloupe.pipelines.run import Pipeline, RunOptions
+    from codeloupe.store.interface import Database
 
 __all__ = ["Runtime", "configure", "preview", "review", "review_commits", "run_agent"]
 
@@ -52,7 +53,8 @@ class Runtime:
     `agents` are the caller's own, such as a `ScriptedAgent`. They are asked in their order in the place of `agents` of
     the settings, and can be named in pipelines; one with the name of a built-in agent takes its place. `environment` is
     where settings and agents find their variables, the process's own by default. `state_directory` is where ledger,
-    history and runs are kept, the user's own by default. `timing` is the clock of limits, waits and budget, for tests.
+    history and runs are kept, the user's own by default. `database` is one that is open
+    already, in the place of what the settings name. `timing` is the clock of limits, waits and budget, for tests.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Runtime:
         agents: Sequence[Agent] = (),
         environment: Mapping[str, str] | None = None,
         state_directory: Path | str | None = None,
+        database: Database | None = None,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         check_arguments(
@@ -74,7 +77,7 @@ class Runtime:
             agents,
             environment=environment,
             state_directory=None if state_directory is None else Path(state_directory).absolute(),
-            database=None if settings is None else settings.database,
+            database=database or (None if settings is None else settings.database),
             timing=timing,
         )
 

@@ -43,7 +43,7 @@ def configure(parser: Parser) -> None:
     flag(which, "--merges", "review the commits inside merges one by one")
     options.add(parser, "--repo")
     how = parser.add_argument_group("how to review")
-    options.add(how, *options.ASKING, "--verify")
+    options.add(how, *options.ASKING, "--verify", "--on-workers")
     flag(how, "--untrusted", "treat the commits as hostile: ignore their settings and guidance")
     limits = parser.add_argument_group("limits")
     option(limits, "--timeout", "SECONDS", "for each call (default: 300)", type=float)
@@ -86,10 +86,15 @@ def run(arguments: argparse.Namespace) -> int:
     set_up_logging(verbose=arguments.verbose)
     query = query_of(arguments)
     loading = settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments))
-    settings = loaded_by(loading, quiet=arguments.quiet).settings
+    loaded = loaded_by(loading, quiet=arguments.quiet)
 
     def make() -> Made:
-        sweep = _sweep(query, settings, arguments)
+        if arguments.on_workers:
+            from codeloupe.cli.jobs import sweep_on_workers
+
+            sweep = sweep_on_workers(query, loaded, arguments)
+        else:
+            sweep = _sweep(query, loaded.settings, arguments)
         if arguments.save is not None:
             note(sweep.summary, quiet=arguments.quiet)
         look = options.look_of(arguments.color, to_file=arguments.save is not None)

@@ -22,6 +22,8 @@ VERBS = {
     "commits": "review many commits, each by itself: leave, fix or revert",
     "agent": "ask a coding agent, or list the available ones",
     "pipeline": "run stages of agents with gates between them",
+    "worker": "work on the jobs of a shared database",
+    "jobs": "list, watch, cancel and retry jobs on workers",
     "history": "show, compare and re-judge saved reviews",
     "baseline": "maintain the list of known findings that do not count",
     "publish": "post a saved review on a pull request",
@@ -49,7 +51,7 @@ exit codes:
 """
 
 
-def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Namespace], int]]:  # noqa: C901 - one case a verb
+def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Namespace], int]]:  # noqa: C901, PLR0912 - one case a verb
     """What adds the options of a verb, and what does it: its module loads only when the verb is used."""
     match verb:
         case "review":
@@ -60,6 +62,10 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
             from codeloupe.cli.agent import configure, run
         case "pipeline":
             from codeloupe.cli.pipeline import configure, run
+        case "worker":
+            from codeloupe.cli.worker import configure, run
+        case "jobs":
+            from codeloupe.cli.jobs import configure, run
         case "history":
             from codeloupe.cli.history import configure, run
         case "baseline":

@@ -38,6 +38,7 @@ _SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "--max-requests": ("N", "stop before making more calls", {"type": int}),
     "--wait-for-quota": (None, "wait until a quota opens, within --timeout", _FLAG),
     "--fresh": (None, "ignore saved answers and ask again", _FLAG),
+    "--on-workers": (None, "let workers do it, and follow it from here", _FLAG),
     "--on-incomplete": ("fail|pass", "exit 3 or 0 if something was not reviewed", {"choices": ["fail", "pass"]}),
 }
 ASKING = ("--reviewer", "--model", "--effort")

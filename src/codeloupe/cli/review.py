@@ -35,6 +35,7 @@ def configure(parser: Parser) -> None:
     limits = parser.add_argument_group("limits")
     option(limits, "--timeout", "SECONDS", "for each call and each analyser", type=float)
     options.add(limits, *options.SPENDING)
+    options.add(how, "--on-workers")
     ledger = limits.add_mutually_exclusive_group()
     flag(ledger, "--resume", "continue an interrupted review")
     options.add(ledger, "--fresh")
@@ -91,6 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = verbs.outputs_of(arguments)
     if arguments.preview and any(output.format not in PREVIEW_FORMATS for output in outputs):
         raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
+    if arguments.on_workers:
+        from codeloupe.cli.jobs import review_on_workers
+
+        return verbs.deliver(outputs, lambda: review_on_workers(arguments, context, _layout), quiet=arguments.quiet)
     here = arguments.repo
     with _at_hand(options.scope_of(arguments), arguments) as scope:
         loaded = _settings(scope, arguments, here=here)

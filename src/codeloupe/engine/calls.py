@@ -82,7 +82,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
     """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
 
     `agents` are the caller's own, before built-in ones of the same names. Limits and budget are the first call's.
-    `database` is the URL of a shared one, in the place of what the user has set.
+    `database` is a shared one or its URL, in the place of what the user has set; one that is given is not closed here.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         *,
         environment: Mapping[str, str] | None = None,
         state_directory: Path | None = None,
-        database: str | None = None,
+        database: Database | str | None = None,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         self.own = MappingProxyType({agent.name: agent for agent in agents})
@@ -111,8 +111,8 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         """The file or the server of ledger and history. Raises StoreError and ConfigError."""
         # A directory that the caller names is for this runtime alone.
         is_own = self._state_directory is not None
-        url = self._database or (None if is_own else database_url(self.environment))
-        return open_database(url, self.state_directory)
+        given = self._database or (None if is_own else database_url(self.environment))
+        return open_database(given, self.state_directory) if given is None or isinstance(given, str) else given
 
     def opened_history(self) -> AbstractContextManager[DatabaseHistory]:
         """The history, which stays open afterwards. Raises as `state_directory` does."""
@@ -184,7 +184,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     def close(self) -> None:
         """Let go of the database; the next use opens it again."""
-        if "database" in vars(self):
+        if "database" in vars(self) and self.database is not self._database:
             self.database.close()
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from codeloupe.errors import CodeloupeError, GitFailed, NotARepository, ProcessTimedOut, RevisionError, UsageError
 from codeloupe.git.command import ENVIRONMENT, Place, git, git_for_user, try_git
-from codeloupe.git.repository import OBJECT_NAME, Repository, lay_out, merge_base, open_repository
+from codeloupe.git.repository import OBJECT_NAME, Repository, lay_out, merge_base, open_repository, private_directory
 from codeloupe.git.scopes import parents_of
 from codeloupe.model.scope import FetchedScope, PullRequestScope
 from codeloupe.system.process import Completed
@@ -376,6 +376,21 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     page = page_of(address, asked.number, family)
     description = f"pull request {page} against {against} ({start[:12]} to {head[:12]})"
     return FetchedScope(start, head, description, base[0] if is_assumed else ""), root
+
+
+async def locate_pull_request(request: PullRequestScope, *, repo: Path) -> tuple[RemoteAddress, int, str]:
+    """Where a pull request is, its number, and the commit it is at now. Raises as `fetch_pull_request` does."""
+    asked = parse_pull_request(request.name)
+    try:
+        at_hand = await open_repository(repo)
+    except NotARepository:
+        at_hand = None
+    address, _ = await _address(asked, at_hand, repo)
+    with private_directory() as directory:
+        remote = RemoteRepository(address, make_engine(directory / "asking", address))
+        families, _ = await _ask_for(remote, asked, base=request.base)
+    head, _ = next(iter(families.values()))
+    return address, asked.number, head
 
 
 async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Path) -> tuple[RemoteAddress, bool]:

@@ -1,0 +1,97 @@
+"""`codeloupe worker`: work on the jobs of a shared database until stopped."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.cli.verbs import note, set_up_logging
+from codeloupe.errors import UsageError
+from codeloupe.workers.jobs import QUEUES
+
+_EPILOG = """\
+The database is named by CODELOUPE_DATABASE, or by `database` in your settings. SIGTERM stops the worker: jobs that do
+not end within the grace time are handed back, and go on elsewhere with all that was bought so far. Private repositories
+over https are fetched with GITHUB_TOKEN (github.com) or GITLAB_TOKEN (gitlab.com), or by your git's credential helper.
+"""
+_TOKENS = {"github.com": ("GH_TOKEN", "GITHUB_TOKEN"), "gitlab.com": ("GITLAB_TOKEN",)}
+
+
+def configure(parser: Parser) -> None:
+    """Every option of the verb."""
+    parser.epilog = _EPILOG
+    option(parser, "--concurrency", "N", "jobs at a time (default: 4)", type=int, default=4)
+    queues = f"which jobs to take (default: {','.join(QUEUES)})"
+    option(parser, "--queues", "A,B", queues, default=",".join(QUEUES))
+    option(
+        parser, "--grace", "SECONDS", "time for running jobs to end at a stop (default: 30)", type=float, default=30.0
+    )
+    option(parser, "--cache", "DIR", "where repositories are kept (default: below the state directory)", type=Path)
+    option(parser, "--cache-gb", "N", "how large they may be together (default: 20)", type=float, default=20.0)
+    option(parser, "--pulse", "FILE", "touch this file every few seconds, for probes", type=Path)
+    flag(parser, "--until-idle", "stop when no job is left")
+    flag(parser, "-q --quiet", "log only warnings")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Work until a signal comes."""
+    from codeloupe.cli.jobs import opened_queue
+    from codeloupe.git.mirrors import MirrorCache
+    from codeloupe.store.sqlite import state_directory
+    from codeloupe.workers.execution import JobExecutor
+    from codeloupe.workers.worker import Worker
+
+    queues = [name.strip() for name in arguments.queues.split(",") if name.strip()]
+    if unknown := [name for name in queues if name not in QUEUES] or not queues:
+        what = f"{unknown[0]!r} is no queue" if isinstance(unknown, list) else "--queues names no queue"
+        raise UsageError(what, hint=f"the queues are {', '.join(QUEUES)}")
+    if arguments.concurrency < 1 or arguments.grace < 0 or arguments.cache_gb <= 0:
+        raise UsageError(
+            "--concurrency, --grace and --cache-gb must be above 0", hint="leave them out for the defaults"
+        )
+    set_up_logging(verbose=not arguments.quiet)
+    with opened_queue() as queue:
+        cache = arguments.cache or state_directory(os.environ) / "mirrors"
+        mirrors = MirrorCache(cache, max_bytes=round(arguments.cache_gb * 1000**3), token_of=_token_of)
+        executor = JobExecutor(queue.database, mirrors)
+        worker = Worker(
+            queue.database,
+            executor.execute,
+            give_up=executor.give_up,
+            queues=queues,
+            concurrency=arguments.concurrency,
+            grace_seconds=arguments.grace,
+        )
+        note(f"worker on {queue.database.name}, queues {', '.join(queues)}", quiet=arguments.quiet)
+        asyncio.run(_run(worker, arguments))
+    note("worker stopped", quiet=arguments.quiet)
+    return 0
+
+
+async def _run(worker: object, arguments: argparse.Namespace) -> None:
+    from codeloupe.workers.worker import Worker
+
+    assert isinstance(worker, Worker)  # noqa: S101 - a type that loads late
+    beating = asyncio.create_task(_beat(arguments.pulse))
+    try:
+        await worker.run(wait=not arguments.until_idle)
+    finally:
+        beating.cancel()
+
+
+async def _beat(file: Path | None) -> None:
+    while file is not None:
+        file.touch()
+        os.utime(file, (time.time(),) * 2)
+        await asyncio.sleep(5.0)
+
+
+def _token_of(address: object) -> str | None:
+    """The token for a remote over https; only its own host gets it."""
+    host = urlsplit(getattr(address, "url", "")).hostname or ""
+    return next((os.environ[name] for name in _TOKENS.get(host, ()) if os.environ.get(name)), None)

@@ -1,0 +1,133 @@
+"""What a person at a repository asks of workers: from a pull request, a range or a query to jobs in the queue."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from codeloupe.commits.sweep import describe, with_whole_days
+from codeloupe.config.loading import LoadedSettings, OriginKind
+from codeloupe.config.schema import USER_KEYS, plain_values
+from codeloupe.errors import UsageError
+from codeloupe.git.command import try_git
+from codeloupe.git.commits import list_commits
+from codeloupe.git.pull_request import RemoteAddress, locate_pull_request, parse_remote
+from codeloupe.git.repository import Repository, open_repository, origin_url
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.scope import CommitScope, PullRequestScope, RangeScope, ScopeRequest
+from codeloupe.model.sweep import CommitQuery, SweepPart
+from codeloupe.workers.jobs import Job, JobKind, Urgency
+from codeloupe.workers.queue import JobQueue
+
+
+def chosen(loaded: LoadedSettings) -> dict[str, Any]:
+    """The settings that are not the usual ones, for workers to apply; what is for one machine alone stays here."""
+    values = plain_values(loaded.settings)
+    kinds = {key: origin.kind for key, origin in loaded.origins.items()}
+    return {key: values[key] for key, kind in kinds.items() if kind is not OriginKind.DEFAULT and key not in USER_KEYS}
+
+
+async def ask_for_pull_request(
+    queue: JobQueue,
+    scope: PullRequestScope,
+    *,
+    repo: Path,
+    flags: dict[str, Any],
+    urgency: Urgency = Urgency.PERSON,
+    **more: Any,
+) -> int:
+    """Have a pull request reviewed, as it is now; the number of the job. Settings are its base's, and `flags`."""
+    address, number, head = await locate_pull_request(scope, repo=repo)
+    job = Job(
+        kind=JobKind.REVIEW,
+        repository=address.url,
+        description=f"pull request {number} of {address.name}",
+        flags=flags,
+        pull_request=str(number),
+        base=scope.base,
+        head=head,
+        **more,
+    )
+    return queue.ask(job, urgency=urgency)[0]
+
+
+async def ask_for_scope(
+    queue: JobQueue, scope: ScopeRequest, loaded: LoadedSettings, *, repo: Path, **more: Any
+) -> int:
+    """Have a commit or a range reviewed that the remote has; the number of the job. Raises UsageError for others."""
+    if not isinstance(scope, CommitScope | RangeScope):
+        hint = "give --pr, --commit or A..B, or review it here"
+        raise UsageError("workers see what is on the remote, and not what is only here", hint=hint)
+    repository = await open_repository(repo)
+    address = await _address(repository)
+    sides = await resolve_scope(repository, scope, base_branch=loaded.settings.base_branch)
+    head = sides.scope.head or ""
+    await _check_pushed(repository, head, address)
+    is_commit = isinstance(scope, CommitScope)
+    job = Job(
+        kind=JobKind.REVIEW,
+        repository=address.url,
+        description=f"{sides.scope.description} of {address.name}",
+        flags=chosen(loaded),
+        commit=head if is_commit else None,
+        range=None if is_commit else f"{sides.base}..{head}",
+        **more,
+    )
+    return queue.ask(job, urgency=Urgency.PERSON)[0]
+
+
+async def ask_for_commits(
+    queue: JobQueue, query: CommitQuery, loaded: LoadedSettings, *, repo: Path, strict: bool, **more: Any
+) -> tuple[str, int]:
+    """Have commits reviewed, each as a job of its own; the id of the sweep, and how many there are."""
+    repository = await open_repository(repo)
+    address = await _address(repository)
+    commits = await list_commits(repository, with_whole_days(query))
+    sweep_id = uuid.uuid4().hex
+    if not commits:
+        return sweep_id, 0
+    newest = commits[0].sha
+    await _check_pushed(repository, newest, address)
+    revision = newest
+    if ".." in query.revision:
+        sides = await resolve_scope(repository, RangeScope(query.revision), base_branch=None)
+        revision = f"{sides.base}..{sides.scope.head}"
+    jobs = [
+        Job(
+            kind=JobKind.COMMIT,
+            repository=address.url,
+            description=f"commit {commit.sha[:12]} of {address.name}: {' '.join(commit.subject.split())[:80]}",
+            flags=chosen(loaded),
+            sweep=SweepPart(
+                sweep_id=sweep_id,
+                description=describe(query),
+                commit=commit.sha,
+                newest=newest,
+                revision=revision,
+                total=len(commits),
+                position=position,
+                merges=query.looks_into_merges,
+                strict=strict,
+            ),
+            **more,
+        )
+        for position, commit in enumerate(commits)
+    ]
+    queue.ask(*jobs, urgency=Urgency.SWEEP)
+    return sweep_id, len(jobs)
+
+
+async def _address(repository: Repository) -> RemoteAddress:
+    url = await origin_url(repository)
+    if url is None:
+        hint = "add the remote `origin`, which workers can reach too"
+        raise UsageError(f"{repository.root} has no remote, so no worker can fetch it", hint=hint)
+    return parse_remote(url, repository.root)
+
+
+async def _check_pushed(repository: Repository, commit: str, address: RemoteAddress) -> None:
+    found = await try_git(repository.place, "rev-list", "--max-count=1", commit, "--not", "--remotes=origin", "--")
+    if found.exit_code or found.stdout.strip():
+        hint = "push it first, or `git fetch` if it is there already"
+        raise UsageError(f"the commit {commit[:12]} is not on {address.name}, as far as is known here", hint=hint)
