@@ -43,6 +43,7 @@ def installed_programs() -> Path | None:
 class PostgresServer:
     """A server with its data in a directory; `with` starts it and stops it again. The data stays.
 
+    It ends with the thread that starts it, so that is to be one which lasts: the main one.
     Without `durable` nothing is forced to the disk, which is right for tests alone. Methods raise StoreError.
     """
 

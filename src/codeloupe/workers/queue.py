@@ -1,12 +1,13 @@
 """The queue: what asks for jobs, lists, cancels and tries them again. Its tables are procrastinate's and a few of ours.
 
-Order. A class of urgency is a range of priorities. Within it, each job has a rank: the jobs of one repository have
-ranks in a row, beginning where the queue is now, so that somebody who asks for one review does not wait for the
-thousands that others asked for before. A tenant with several repositories at once goes forward more slowly in each.
+Order. A class of urgency is a range of priorities. Whenever something is asked for, what waits in its class is put into
+a fair order: one job of each tenant in turn, of a tenant one of each repository in turn, of a repository the oldest
+first. So somebody who asks for one review does not wait for the thousands that others asked for before.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from importlib import resources
@@ -20,7 +21,7 @@ from codeloupe.workers.jobs import Job, JobRecord, JobState, Outcome, Progress, 
 
 TASK = "codeloupe"
 CHANNEL = "codeloupe_jobs"
-# The highest priority of a class, above which the next one begins. Ranks count down from there.
+# How many priorities a class has.
 _SPAN = 500_000_000
 _STATES = {
     "todo": JobState.WAITING,
@@ -46,6 +47,20 @@ _MOST_DEATHS = 10
 _RANKS = 0x72616E6B
 _OF_SWEEP = "args #>> '{job,sweep,sweep_id}' = ?"
 _DEAD = "w.id = ANY (?) OR w.last_heartbeat < now() - make_interval(secs => ?)"
+_FAIR_ORDER = """
+    WITH in_repository AS (
+        SELECT id, args #>> '{job,tenant}' AS tenant, row_number() OVER (
+            PARTITION BY args #>> '{job,tenant}', args #>> '{job,repository}' ORDER BY priority DESC, id
+        ) AS place
+        FROM procrastinate_jobs WHERE status = 'todo' AND priority > ? AND priority <= ?
+    ), in_tenant AS (
+        SELECT id, row_number() OVER (PARTITION BY tenant ORDER BY place, id) AS turn FROM in_repository
+    ), fair AS (
+        SELECT id, CAST(? + 1 - least(turn, ?) AS integer) AS priority FROM in_tenant
+    )
+    UPDATE procrastinate_jobs AS j SET priority = fair.priority FROM fair
+    WHERE j.id = fair.id AND j.status = 'todo' AND j.priority <> fair.priority
+"""
 _OF_THE_DEAD = f"""
     SELECT j.id, coalesce(s.deaths, 0), j.abort_requested FROM procrastinate_jobs AS j
     LEFT JOIN procrastinate_workers AS w ON w.id = j.worker_id LEFT JOIN job_states AS s ON s.job_id = j.id
@@ -113,7 +128,7 @@ class JobQueue:
                 priority = max(waiting[1], top_of(urgency) if urgency > urgency_of(waiting[1]) else 0)
                 connection.execute(
                     "UPDATE procrastinate_jobs SET args = ?::jsonb, priority = ? WHERE id = ?",
-                    (_arguments(job), priority, waiting[0]),
+                    (_as_json({"job": msgspec.to_builtins(job)}), priority, waiting[0]),
                 )
                 return int(waiting[0])
             return _put(connection, (job,), urgency)[0]
@@ -233,48 +248,26 @@ class JobQueue:
 
 
 def _put(connection: Connection, jobs: Sequence[Job], urgency: Urgency) -> tuple[int, ...]:
-    """Put jobs in their order into the queue, at the ranks that their tenant and repository have there."""
-    tenant, repository, top = jobs[0].tenant, jobs[0].repository, top_of(urgency)
+    """Put jobs into the queue, and what waits in their class into a fair order."""
     connection.execute("SELECT pg_advisory_xact_lock(?, ?)", (_RANKS, urgency.value))
-    (first,) = connection.execute(
-        "SELECT max(priority) FROM procrastinate_jobs WHERE status = 'todo' AND priority > ? AND priority <= ?",
-        (top - _SPAN, top),
-    ).fetchone()
-    now = 0 if first is None else top - first
-    passed = _SPAN if first is None else now
-    connection.execute("DELETE FROM flows WHERE class = ? AND reach <= ?", (urgency.value, passed))
-    others, mine = connection.execute(
-        "SELECT count(*) FILTER (WHERE repository <> ?), max(reach) FILTER (WHERE repository = ?) FROM flows"
-        " WHERE class = ? AND tenant = ?",
-        (repository, repository, urgency.value, tenant),
-    ).fetchone()
-    step, begin = others + 1, max(now, mine or 0)
-    connection.execute(
-        "INSERT INTO flows (class, tenant, repository, reach) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (class, tenant, repository) DO UPDATE SET reach = excluded.reach",
-        (urgency.value, tenant, repository, begin + step * len(jobs)),
-    )
+    top = top_of(urgency)
     rows = [
-        {
-            "queue": job.kind.queue,
-            "priority": top - min(begin + step * number, _SPAN - 1),
-            "lock": job.alone,
-            "arguments": {"job": msgspec.to_builtins(job)},
-        }
-        for number, job in enumerate(jobs)
+        {"queue": job.kind.queue, "lock": job.alone, "arguments": {"job": msgspec.to_builtins(job)}} for job in jobs
     ]
     found = connection.execute(
-        "SELECT unnest(procrastinate_defer_jobs_v1(array_agg("
-        "ROW(queue, CAST(? AS text), priority, lock, lock, arguments, NULL)::procrastinate_job_to_defer_v1"
-        "))) FROM jsonb_to_recordset(?::jsonb)"
-        " AS one (queue text, priority integer, lock text, arguments jsonb)",
-        (TASK, msgspec.json.encode(rows).decode()),
+        "SELECT unnest(procrastinate_defer_jobs_v1(array_agg(ROW("
+        "queue, CAST(? AS text), CAST(? AS integer), lock, lock, arguments, NULL)::procrastinate_job_to_defer_v1"
+        "))) FROM jsonb_to_recordset(?::jsonb) AS one (queue text, lock text, arguments jsonb)",
+        (TASK, top - _SPAN + 1, _as_json(rows)),
     ).fetchall()
+    connection.execute(_FAIR_ORDER, (top - _SPAN, top, top, _SPAN))
     return tuple(int(number) for (number,) in found)
 
 
-def _arguments(job: Job) -> str:
-    return msgspec.json.encode({"job": job}).decode()
+def _as_json(value: object) -> str:
+    """JSON as Postgres takes it: without NUL and halves of characters, which a path or a subject may hold."""
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+    return text.replace("\\u0000", "\\ufffd")
 
 
 def _note(connection: Connection, job_id: int, reason: str) -> None:

@@ -99,12 +99,15 @@ class _Manager(manager.JobManager):
         self.endings: dict[int, _Ending] = {}
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:  # noqa: ARG002 - as there
-        wanted = self._worker.open_queues()
+        row: dict[str, Any] = {"id": None}
+        wanted: list[str] = []
 
         async def fetch() -> Any:
             return await self.connector.execute_query_one_async(_FETCH, queues=wanted, worker_id=worker_id)
 
-        row = await self._outlasting(fetch)
+        # A sweep's place that became free meanwhile is looked at again: the next look would be seconds away.
+        while row["id"] is None and wanted != (wanted := self._worker.open_queues()):
+            row = await self._outlasting(fetch)
         if row["id"] is None:
             return None
         self.endings[row["id"]] = _Ending(failures=row.pop("failures"))
@@ -209,6 +212,7 @@ class Worker:
         self._concurrency, self._grace_seconds, self._dead_seconds = concurrency, grace_seconds, dead_seconds
         self._owner = Owner.here()
         self._sweeps_running = 0
+        self._wake: Callable[[], None] | None = None
         self._is_lost = False
         self.is_stopping = False
         connector = PsycopgConnector(
@@ -255,6 +259,8 @@ class Worker:
                 update_heartbeat_interval=_PULSE_SECONDS,
                 stalled_worker_timeout=10**9,
             )
+            # To it a place that is kept free of sweeps is a place without a job: it waits for the next word.
+            self._wake = worker._new_job_event.set  # noqa: SLF001 - it has no other way
             with self._stopping_by_signals(worker):
                 await worker.run()  # type: ignore[no-untyped-call]  # it has no types
 
@@ -316,6 +322,8 @@ class Worker:
             raise
         finally:
             self._sweeps_running -= is_of_sweep
+            if is_of_sweep and self._wake is not None:
+                self._wake()
 
     @asynccontextmanager
     async def _reporting(self, job_id: int) -> AsyncIterator[Report]:

@@ -17,12 +17,3 @@ CREATE TABLE workers (
     concurrency integer NOT NULL,
     started_at timestamptz NOT NULL DEFAULT now()
 );
-
--- How far the jobs of each repository reach into its class's queue: whoever comes late does not wait for all of them.
-CREATE TABLE flows (
-    class integer NOT NULL,
-    tenant text COLLATE "C" NOT NULL,
-    repository text COLLATE "C" NOT NULL,
-    reach bigint NOT NULL,
-    PRIMARY KEY (class, tenant, repository)
-);

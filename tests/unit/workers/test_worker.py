@@ -1,0 +1,230 @@
+"""A worker on a real server, with jobs that are scripted: each kind of ending, and what happens to those it leaves."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import RevisionError
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.system.postgres_server import PostgresServer
+from codeloupe.workers import worker as module
+from codeloupe.workers.jobs import Job, JobState, Outcome, Progress, Urgency
+from codeloupe.workers.queue import JobQueue
+from codeloupe.workers.worker import Execute, JobFailed, Report, Worker
+from tests.unit.workers.test_queue import commits, pull_request
+
+pytestmark = pytest.mark.program
+DONE = Outcome(exit_code=0, summary="all is well", review_id="r")
+
+
+@pytest.fixture
+def queue(postgres_url: str) -> Iterator[JobQueue]:
+    with PostgresDatabase(postgres_url) as database:
+        yield JobQueue(database)
+
+
+def doing(step: Callable[[Job, Report], Awaitable[Outcome] | Outcome]) -> Execute:
+    async def execute(job: Job, report: Report) -> Outcome:
+        made = step(job, report)
+        return made if isinstance(made, Outcome) else await made
+
+    return execute
+
+
+def work(queue: JobQueue, execute: Execute, **options: object) -> Worker:
+    """Work until nothing is left."""
+    worker = Worker(queue.database, execute, **options)  # type: ignore[arg-type]  # by name
+    asyncio.run(worker.run(wait=False))
+    return worker
+
+
+def test_what_a_job_came_to_is_kept_and_its_progress_is_told(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+
+    async def execute(_job: Job, report: Report) -> Outcome:
+        report(Progress(stage="reading"))
+        report(Progress(stage="reviewing", done=1, total=2))
+        await _until(lambda: queue.find(number).progress.done)
+        return DONE
+
+    work(queue, execute)
+    found = queue.find(number)
+    assert (found.state, found.outcome, found.attempts) == (JobState.DONE, DONE, 1)
+    assert found.progress == Progress(stage="reviewing", done=1, total=2)
+
+
+def test_what_may_pass_is_tried_later_and_what_somebody_has_to_mend_is_dead_with_its_reason(queue: JobQueue) -> None:
+    (passing,) = queue.ask(pull_request(1), urgency=Urgency.PERSON)
+    (wrong,) = queue.ask(pull_request(2), urgency=Urgency.PERSON)
+    (broken,) = queue.ask(pull_request(3), urgency=Urgency.PERSON)
+    given_up: list[str] = []
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        if job.pull_request == "1":
+            raise JobFailed("the service is overloaded", retryable=True)
+        if job.pull_request == "2":
+            raise RevisionError("there is no such commit", hint="push it")
+        raise RuntimeError("what nobody thought of")
+
+    async def give_up(job: Job, reason: str) -> None:
+        given_up.append(f"{job.pull_request}: {reason}")
+
+    work(queue, execute, give_up=give_up)
+    records = [queue.find(number) for number in (passing, wrong, broken)]
+    assert [record.state for record in records] == [JobState.WAITING, JobState.DEAD, JobState.WAITING]
+    assert [record.reason for record in records] == [
+        "the service is overloaded",
+        "there is no such commit (push it)",
+        "RuntimeError: what nobody thought of",
+    ]
+    assert records[0].again_at is not None
+    assert given_up == ["2: there is no such commit (push it)"]
+    assert queue.retry(wrong).state is JobState.WAITING
+
+
+def test_after_some_tries_a_job_is_dead_or_is_done_with_what_there_is(queue: JobQueue) -> None:
+    (dead,) = queue.ask(pull_request(1), urgency=Urgency.PERSON)
+    (partial,) = queue.ask(pull_request(2), urgency=Urgency.PERSON)
+    incomplete = Outcome(exit_code=3, summary="not all was reviewed", review_id="r")
+    tries: Counter[str | None] = Counter()
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        tries[job.pull_request] += 1
+        outcome = incomplete if job.pull_request == "2" else None
+        raise JobFailed("the service is overloaded", retryable=True, outcome=outcome)
+
+    for _ in range(6):
+        work(queue, execute)
+        queue.database.change("UPDATE procrastinate_jobs SET scheduled_at = NULL")
+    assert queue.find(dead).state is JobState.DEAD
+    assert (queue.find(partial).state, queue.find(partial).outcome) == (JobState.DONE, incomplete)
+    assert tries == {"1": 5, "2": 5}
+
+
+def test_a_sweep_leaves_a_place_for_whoever_waits(queue: JobQueue) -> None:
+    queue.ask(*commits("r", 8), urgency=Urgency.SWEEP)
+    running = most = 0
+    asked = asyncio.Event()
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        nonlocal running, most
+        if job.sweep is None:
+            asked.set()
+            return DONE
+        running += 1
+        most = max(most, running)
+        if running == 3 and not asked.is_set():
+            # All places that sweeps may have are taken, and none of them ends before the review has been made.
+            await asyncio.to_thread(queue.ask, pull_request(), urgency=Urgency.PULL_REQUEST)
+        await asked.wait()
+        running -= 1
+        return DONE
+
+    async def run() -> None:
+        task = asyncio.create_task(Worker(queue.database, execute, concurrency=4).run())
+        await _until(lambda: {record.state for record in queue.list()} == {JobState.DONE})
+        signal.raise_signal(signal.SIGTERM)
+        await task
+
+    asyncio.run(run())
+    assert most == 3
+    assert {record.state for record in queue.list()} == {JobState.DONE}
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - it comes about in the database
+        await asyncio.sleep(0.02)
+
+
+def test_a_cancelled_job_ends_where_it_runs_and_a_newer_push_takes_its_place(queue: JobQueue) -> None:
+    (first,) = queue.ask(pull_request(head="old"), urgency=Urgency.PULL_REQUEST)
+    ended: list[str] = []
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        if job.head == "new":
+            return DONE
+        await asyncio.to_thread(queue.ask, pull_request(head="new"), urgency=Urgency.PULL_REQUEST)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(job.head)
+        return DONE
+
+    async def run() -> None:
+        worker = Worker(queue.database, execute)
+        task = asyncio.create_task(worker.run())
+        await asyncio.to_thread(lambda: None)
+        await _until(lambda: [one.state for one in queue.list()] == [JobState.DONE, JobState.CANCELLED])
+        signal.raise_signal(signal.SIGTERM)
+        await task
+
+    asyncio.run(run())
+    assert ended == ["old"]
+    assert "a newer commit was pushed" in queue.find(first).reason
+
+
+def test_a_stop_hands_back_what_does_not_end_in_time(queue: JobQueue) -> None:
+    slow, quick = queue.ask(*commits("r", 2), urgency=Urgency.SWEEP)
+    stopped = asyncio.Event()
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        await stopped.wait()
+        if job.description == "r0":
+            await asyncio.Event().wait()
+        return DONE
+
+    async def run() -> None:
+        worker = Worker(queue.database, execute, concurrency=4, grace_seconds=0.3)
+        task = asyncio.create_task(worker.run())
+        await _until(lambda: len(queue.list(states=[JobState.RUNNING])) == 2)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+        stopped.set()
+        await task
+
+    asyncio.run(run())
+    assert (queue.find(slow).state, queue.find(quick).state) == (JobState.WAITING, JobState.DONE)
+    assert queue.database.select("SELECT count(*) FROM procrastinate_workers") == [(0,)]
+
+
+def test_a_server_that_restarts_costs_no_running_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = PostgresServer(tmp_path / "pg", durable=False)
+    calls: Counter[str] = Counter()
+    with server, PostgresDatabase(server.url) as database:
+        queue = JobQueue(database)
+        numbers = queue.ask(*commits("r", 6), urgency=Urgency.SWEEP)
+
+        async def execute(job: Job, _report: Report) -> Outcome:
+            calls[job.description] += 1
+            if job.description == "r1":
+                server.stop()
+                # The other jobs end while there is no server.
+                await asyncio.sleep(0.3)
+                server.start()
+            return DONE
+
+        work(queue, execute, concurrency=3)
+        assert {queue.find(number).state for number in numbers} == {JobState.DONE}
+    assert calls == {f"r{n}": 1 for n in range(6)}
+    assert "the database is away, and is waited for" in caplog.text
+
+
+def test_a_job_that_went_to_another_worker_is_ended_by_that_alone(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        # Taken for dead, while it only was slow.
+        queue.database.change("UPDATE procrastinate_jobs SET worker_id = NULL")
+        return DONE
+
+    work(queue, execute)
+    found = queue.find(number)
+    assert (found.state, found.attempts) == (JobState.RUNNING, 0)
+
+
+def test_the_pulse_is_quicker_than_what_takes_a_worker_for_dead() -> None:
+    assert module._PULSE_SECONDS * 3 <= module._DEAD_SECONDS
