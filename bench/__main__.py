@@ -28,6 +28,7 @@ from bench import (
     small,
     start,
     sweep,
+    workers,
 )
 from bench.table import BenchRow
 
@@ -46,6 +47,7 @@ _ROOMS: dict[str, Callable[[], Iterator[BenchRow]]] = {
     "growth": growth.rows,
     "sweep": sweep.rows,
     "pipelines": pipelines.rows,
+    "workers": workers.rows,
     "ledger": ledger.rows,
     "history": history.rows,
     "peers": peers.rows,

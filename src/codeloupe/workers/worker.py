@@ -17,7 +17,8 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import msgspec
 from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision, exceptions, jobs, manager
@@ -309,8 +310,8 @@ class Worker:
         is_of_sweep = context.job.queue == SWEEPS
         self._sweeps_running += is_of_sweep
         try:
-            async with self._reporting(context.job.id or 0) as report:
-                ending.outcome = await self._execute(asked, report)
+            with _Reporter(partial(self._tell, context.job.id or 0)) as reporter:
+                ending.outcome = await self._execute(asked, reporter.take)
         except Exception as error:  # whatever it was, it is why this job failed
             ending.reason = _reason(error)
             ending.outcome = getattr(error, "outcome", None)
@@ -325,28 +326,11 @@ class Worker:
             if is_of_sweep and self._wake is not None:
                 self._wake()
 
-    @asynccontextmanager
-    async def _reporting(self, job_id: int) -> AsyncIterator[Report]:
-        """What takes the progress of a job; it is told to others at most twice in a second."""
-        news: asyncio.Queue[Progress] = asyncio.Queue()
-
-        async def tell() -> None:
-            while True:
-                progress = await news.get()
-                while not news.empty():
-                    progress = news.get_nowait()
-                # It is only for those who watch: a database that is away does not hold the job up.
-                with contextlib.suppress(exceptions.ConnectorException):
-                    known = msgspec.to_builtins(progress)
-                    await self.manager.connector.execute_query_async(_PROGRESS, id=job_id, progress=known)
-                await asyncio.sleep(0.5)
-
-        telling = asyncio.create_task(tell())
-        try:
-            yield news.put_nowait
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+    async def _tell(self, job_id: int, progress: Progress) -> None:
+        """Tell others how far a job is. It is only for those who watch: no job waits for a database that is away."""
+        with contextlib.suppress(exceptions.ConnectorException):
+            known = msgspec.to_builtins(progress)
+            await self.manager.connector.execute_query_async(_PROGRESS, id=job_id, progress=known)
 
     async def _look_for_the_dead(self) -> None:
         while True:
@@ -365,6 +349,33 @@ class Worker:
         known = ((number, Owner.parse(owner)) for number, owner in rows)
         gone = [number for number, owner in known if owner is not None and owner.is_gone()]
         return self.queue.rescue(dead_seconds=self._dead_seconds, gone=gone)
+
+
+class _Reporter:
+    """Passes the progress of a job on, the newest at most twice in a second; a job that reports nothing costs nothing."""
+
+    def __init__(self, tell: Callable[[Progress], Awaitable[None]]) -> None:
+        self._tell = tell
+        self._newest: Progress | None = None
+        self._telling: asyncio.Task[None] | None = None
+
+    def take(self, progress: Progress) -> None:
+        self._newest = progress
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._pass_on())
+
+    async def _pass_on(self) -> None:
+        while self._newest is not None:
+            newest, self._newest = self._newest, None
+            await self._tell(newest)
+            await asyncio.sleep(0.5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
 
 
 def _is_known(error: BaseException) -> bool:
