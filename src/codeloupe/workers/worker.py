@@ -352,7 +352,7 @@ class Worker:
 
 
 class _Reporter:
-    """Passes the progress of a job on, the newest at most twice in a second; a job that reports nothing costs nothing."""
+    """Passes the progress of a job on, the newest at most twice a second; a job that reports nothing costs nothing."""
 
     def __init__(self, tell: Callable[[Progress], Awaitable[None]]) -> None:
         self._tell = tell
