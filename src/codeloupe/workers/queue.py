@@ -236,6 +236,15 @@ class JobQueue:
             connection.execute("DELETE FROM workers WHERE worker_id NOT IN (SELECT id FROM procrastinate_workers)")
         return len(rows)
 
+    def hand_back(self, job_id: int) -> None:
+        """Put a running job that nobody works on back into the queue."""
+        with self.database.writing() as connection:
+            connection.execute(
+                "SELECT procrastinate_retry_job_v2(id, now(), NULL, NULL, NULL) FROM procrastinate_jobs"
+                " WHERE id = ? AND status = 'doing'",
+                (job_id,),
+            )
+
     def changes(self, *, seconds: float) -> Iterator[set[int]]:
         """The numbers of jobs about which there is something new, at least every so many seconds, for ever."""
         for words in self.database.heard(CHANNEL, seconds=seconds):

@@ -24,6 +24,7 @@ import msgspec
 from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision, exceptions, jobs, manager
 from procrastinate.job_context import AbortReason
 from procrastinate.worker import Worker as QueueWorker
+from psycopg_pool import AsyncConnectionPool
 
 from codeloupe.errors import CodeloupeError, StoreUnavailable
 from codeloupe.store.ledger import Owner
@@ -69,6 +70,7 @@ WITH told AS (
 )
 SELECT pg_notify('{CHANNEL}', job_id::text) FROM told
 """  # noqa: S608 - words of ours
+_OURS = "SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = ?"
 _REGISTER = """
 INSERT INTO workers (worker_id, owner, host, queues, concurrency)
 VALUES (%(worker_id)s, %(owner)s, %(host)s, %(queues)s, %(concurrency)s)
@@ -98,6 +100,7 @@ class _Manager(manager.JobManager):
         super().__init__(connector)
         self._worker = worker
         self.endings: dict[int, _Ending] = {}
+        self.number = 0
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:  # noqa: ARG002 - as there
         row: dict[str, Any] = {"id": None}
@@ -142,7 +145,7 @@ class _Manager(manager.JobManager):
         await self._outlasting(lambda: super(_Manager, self).update_heartbeat(worker_id))
 
     async def register_worker(self) -> int:
-        number = await super().register_worker()
+        number = self.number = await super().register_worker()
         await self.connector.execute_query_async(_REGISTER, worker_id=number, **self._worker.about())
         return number
 
@@ -213,11 +216,13 @@ class Worker:
         self._concurrency, self._grace_seconds, self._dead_seconds = concurrency, grace_seconds, dead_seconds
         self._owner = Owner.here()
         self._sweeps_running = 0
+        self._unknown: set[int] = set()
         self._wake: Callable[[], None] | None = None
         self._is_lost = False
         self.is_stopping = False
+        sizes: dict[str, Any] = {"min_size": 1, "max_size": 4, "timeout": 15.0}
         connector = PsycopgConnector(
-            conninfo=database.url, kwargs=dict(CONNECTING), min_size=1, max_size=4, timeout=15.0, reconnect_timeout=60.0
+            conninfo=database.url, kwargs=dict(CONNECTING), configure=_each_by_itself, pool_factory=_pool, **sizes
         )
         self._app = App(connector=connector)
         self.manager = _Manager(connector, self)
@@ -348,7 +353,24 @@ class Worker:
         rows = self.queue.database.select("SELECT worker_id, owner FROM workers")
         known = ((number, Owner.parse(owner)) for number, owner in rows)
         gone = [number for number, owner in known if owner is not None and owner.is_gone()]
-        return self.queue.rescue(dead_seconds=self._dead_seconds, gone=gone)
+        found = self.queue.rescue(dead_seconds=self._dead_seconds, gone=gone)
+        # The answer to a fetch may be lost on its way: then a job is ours, and nobody here knows of it.
+        ours = {number for (number,) in self.queue.database.select(_OURS, (self.manager.number,))}
+        unknown = ours - set(self.manager.endings)
+        for job_id in unknown & self._unknown:
+            self.queue.hand_back(job_id)
+        self._unknown = unknown
+        return found
+
+
+async def _each_by_itself(connection: Any) -> None:
+    """Let each statement be a transaction of its own, as all of ours are: that saves two ways to the server."""
+    await connection.set_autocommit(True)
+
+
+def _pool(**options: Any) -> AsyncConnectionPool:
+    """Connections that are not tried before each use: one that was cut is replaced when a statement fails."""
+    return AsyncConnectionPool(**{**options, "check": None})
 
 
 class _Reporter:

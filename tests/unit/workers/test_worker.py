@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from procrastinate import exceptions
 
 from codeloupe.errors import RevisionError
 from codeloupe.store.postgres import PostgresDatabase
@@ -224,6 +225,32 @@ def test_a_job_that_went_to_another_worker_is_ended_by_that_alone(queue: JobQueu
     work(queue, execute)
     found = queue.find(number)
     assert (found.state, found.attempts) == (JobState.RUNNING, 0)
+
+
+def test_a_job_whose_fetch_was_lost_on_its_way_is_found_again(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.1)
+
+    async def run() -> None:
+        worker = Worker(queue.database, doing(lambda _job, _report: DONE))
+        fetch = worker.manager.connector.execute_query_one_async
+        lost: list[int] = []
+
+        async def losing(query: str, **values: object) -> object:
+            row = await fetch(query, **values)
+            if row.get("id") is not None and not lost:
+                lost.append(row["id"])
+                raise exceptions.ConnectorException
+            return row
+
+        monkeypatch.setattr(worker.manager.connector, "execute_query_one_async", losing)
+        task = asyncio.create_task(worker.run())
+        await _until(lambda: queue.find(number).state is JobState.DONE)
+        signal.raise_signal(signal.SIGTERM)
+        await task
+        assert lost == [number]
+
+    asyncio.run(run())
 
 
 def test_the_pulse_is_quicker_than_what_takes_a_worker_for_dead() -> None:
