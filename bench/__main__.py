@@ -28,6 +28,7 @@ from bench import (
     small,
     start,
     sweep,
+    thousand,
     workers,
 )
 from bench.table import BenchRow
@@ -48,6 +49,7 @@ _ROOMS: dict[str, Callable[[], Iterator[BenchRow]]] = {
     "sweep": sweep.rows,
     "pipelines": pipelines.rows,
     "workers": workers.rows,
+    "thousand": thousand.rows,
     "ledger": ledger.rows,
     "history": history.rows,
     "peers": peers.rows,

@@ -42,10 +42,10 @@ def rows() -> Iterator[BenchRow]:
 
 
 def _jobs_a_second(server: PostgresServer, kind: str, workers: int) -> float:
-    with _database(server) as url, _running(kind, url, workers, _SLOTS) as queue:
+    with new_database(server) as url, _running(kind, url, workers, _SLOTS) as queue:
         started = time.perf_counter()
         if kind == "ours":
-            queue.ask(*_ours(_JOBS), urgency=Urgency.SWEEP)
+            queue.ask(*ours(_JOBS), urgency=Urgency.SWEEP)
         else:
             asyncio.run(_ask_bare(url))
         _wait(queue, _JOBS)
@@ -53,19 +53,21 @@ def _jobs_a_second(server: PostgresServer, kind: str, workers: int) -> float:
 
 
 def _long_jobs(server: PostgresServer) -> float:
-    with _database(server) as url, _running("second", url, _LONG_WORKERS, _LONG_SLOTS) as queue:
+    with new_database(server) as url, _running("second", url, _LONG_WORKERS, _LONG_SLOTS) as queue:
         started = time.perf_counter()
-        queue.ask(*_ours(_LONG_JOBS), urgency=Urgency.PULL_REQUEST)
+        queue.ask(*ours(_LONG_JOBS), urgency=Urgency.PULL_REQUEST)
         _wait(queue, _LONG_JOBS)
         return time.perf_counter() - started
 
 
-def _ours(count: int) -> list[Job]:
+def ours(count: int) -> list[Job]:
+    """So many jobs of ours."""
     return [Job(kind=JobKind.REVIEW, repository="r", description=str(number), commit="c") for number in range(count)]
 
 
 @contextmanager
-def _database(server: PostgresServer) -> Iterator[str]:
+def new_database(server: PostgresServer) -> Iterator[str]:
+    """The URL of an empty database, which is gone afterwards."""
     name = f"bench_{time.monotonic_ns()}"
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())

@@ -43,8 +43,8 @@ _COLUMNS = """
 _JOBS = "procrastinate_jobs AS j LEFT JOIN job_states AS s ON s.job_id = j.id LEFT JOIN workers AS w USING (worker_id)"
 _LIST = "`codeloupe jobs list` shows what there is"
 _MOST_DEATHS = 10
-# Names the lock under which ranks are given out; any number that nobody else uses.
-_RANKS = 0x72616E6B
+# Names the locks under which priorities are given out, and the dead are looked for; numbers that nobody else uses.
+_RANKS, _RESCUING = 0x72616E6B, 0x72657363
 _OF_SWEEP = "args #>> '{job,sweep,sweep_id}' = ?"
 _DEAD = "w.id = ANY (?) OR w.last_heartbeat < now() - make_interval(secs => ?)"
 _FAIR_ORDER = """
@@ -213,7 +213,10 @@ class JobQueue:
         A job whose worker dies again and again may be what kills it: it waits longer each time, and then is dead.
         """
         self.prepare()
-        with self.database.writing("rescue") as connection:
+        with self.database.writing() as connection:
+            # One of a thousand workers is enough.
+            if not connection.execute("SELECT pg_try_advisory_xact_lock(?)", (_RESCUING,)).fetchone()[0]:
+                return 0
             rows = connection.execute(_OF_THE_DEAD, (list(gone), dead_seconds)).fetchall()
             for job_id, deaths, is_cancelled in rows:
                 if is_cancelled:

@@ -41,7 +41,7 @@ GiveUp = Callable[[Job, str], Awaitable[None]]
 # Tries after the first that failed; waits begin with this many seconds and grow by this factor.
 _MOST_FAILURES, _FIRST_WAIT, _FACTOR, _LONGEST_WAIT = 4, 10.0, 3.0, 1800.0
 _PULSE_SECONDS, _DEAD_SECONDS, _LOOK_SECONDS = 5.0, 30.0, 3.0
-_FETCH = """
+FETCH = """
 SELECT j.id, j.status, j.task_name, j.priority, j.lock, j.queueing_lock, j.args, j.scheduled_at, j.queue_name,
     j.attempts, j.worker_id, coalesce(s.failures, 0) AS failures
 FROM procrastinate_fetch_job_v2(%(queues)s::varchar[], %(worker_id)s) AS j LEFT JOIN job_states AS s ON s.job_id = j.id
@@ -55,7 +55,7 @@ WITH kept AS (
     RETURNING job_id
 )
 """
-_FINISH = f"""{_KEEP}
+FINISH = f"""{_KEEP}
 SELECT procrastinate_finish_job_v1(j.id, %(status)s, false), pg_notify('{CHANNEL}', j.id::text)
 FROM procrastinate_jobs AS j, kept WHERE j.id = kept.job_id AND j.status = 'doing' AND j.worker_id = %(worker_id)s
 """  # noqa: S608 - words of ours
@@ -72,8 +72,8 @@ SELECT pg_notify('{CHANNEL}', job_id::text) FROM told
 """  # noqa: S608 - words of ours
 _OURS = "SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = ?"
 _REGISTER = """
-INSERT INTO workers (worker_id, owner, host, queues, concurrency)
-VALUES (%(worker_id)s, %(owner)s, %(host)s, %(queues)s, %(concurrency)s)
+INSERT INTO workers (worker_id, machine, owner, host, queues, concurrency)
+VALUES (%(worker_id)s, %(machine)s, %(owner)s, %(host)s, %(queues)s, %(concurrency)s)
 """
 
 
@@ -107,7 +107,7 @@ class _Manager(manager.JobManager):
         wanted: list[str] = []
 
         async def fetch() -> Any:
-            return await self.connector.execute_query_one_async(_FETCH, queues=wanted, worker_id=worker_id)
+            return await self.connector.execute_query_one_async(FETCH, queues=wanted, worker_id=worker_id)
 
         # A sweep's place that became free meanwhile is looked at again: the next look would be seconds away.
         while row["id"] is None and wanted != (wanted := self._worker.open_queues()):
@@ -118,7 +118,7 @@ class _Manager(manager.JobManager):
         return jobs.Job.from_row(row)
 
     async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:  # noqa: ARG002, FBT001 - as there
-        await self._end(_FINISH, job, status=status.value)
+        await self._end(FINISH, job, status=status.value)
 
     async def retry_job(
         self, job: jobs.Job, retry_at: datetime | None = None, *_others: object, **_more: object
@@ -232,8 +232,8 @@ class Worker:
     def about(self) -> dict[str, Any]:
         """What others may know of this worker."""
         host = f"{platform.node()} process {os.getpid()}"
-        named = {"owner": str(self._owner), "host": host, "queues": ",".join(self._queues)}
-        return {**named, "concurrency": self._concurrency}
+        known = {"machine": self._owner.machine, "owner": str(self._owner), "host": host}
+        return {**known, "queues": ",".join(self._queues), "concurrency": self._concurrency}
 
     def open_queues(self) -> list[str]:
         """The queues from which a job may be taken now."""
@@ -350,7 +350,9 @@ class Worker:
                     _log.warning("%d jobs of workers that died are in the queue again", found)
 
     def _rescue(self) -> int:
-        rows = self.queue.database.select("SELECT worker_id, owner FROM workers")
+        # Of another machine's processes nothing can be known but their pulse.
+        here = "SELECT worker_id, owner FROM workers WHERE machine = ?"
+        rows = self.queue.database.select(here, (self._owner.machine,))
         known = ((number, Owner.parse(owner)) for number, owner in rows)
         gone = [number for number, owner in known if owner is not None and owner.is_gone()]
         found = self.queue.rescue(dead_seconds=self._dead_seconds, gone=gone)

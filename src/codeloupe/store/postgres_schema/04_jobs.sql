@@ -11,6 +11,7 @@ CREATE TABLE job_states (
 -- Who the queue's workers are. A process of this machine that is gone is known at once, without waiting for its pulse.
 CREATE TABLE workers (
     worker_id bigint PRIMARY KEY,
+    machine text NOT NULL,
     owner text NOT NULL,
     host text NOT NULL,
     queues text NOT NULL,
