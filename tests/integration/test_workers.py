@@ -1,0 +1,190 @@
+"""Workers as a team runs them: the installed program, real git, a real Postgres server, and the stand-in model."""
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from codeloupe.model.sweep import CommitCategory
+from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.system.postgres_server import PostgresServer
+from codeloupe.testing import Delay, Json, RecordedRequest, StandInServer
+from codeloupe.workers.jobs import JobState
+from codeloupe.workers.queue import JobQueue
+from tests.agent_programs import agents_at
+from tests.endings import comes_to_pass
+from tests.program import codeloupe
+from tests.repository import GitRepository
+from tests.sweep_history import Made, make_commits
+from tests.worker_fleet import fleet
+
+EXPERTS = ("correctness", "security", "reliability", "performance", "concurrency")
+CLEAN = Json({"verdict": "PASS", "findings": []})
+
+
+def project(folder: Path, commits: int, *, reviewer: str) -> GitRepository:
+    """A clone of a project with so many commits, each of which every expert is asked about."""
+    settings = {
+        "reviewer_type": reviewer,
+        "verify": False,
+        "commit_experts": {category.value: list(EXPERTS) for category in CommitCategory},
+    }
+    first = Made(message="first", files={"codeloupe.yaml": json.dumps(settings), "a.py": "a = 0\n"})
+    more = [Made(message=f"fix: number {n}", files={"a.py": f"a = {n}\n"}) for n in range(1, commits + 1)]
+    make_commits(folder / "upstream", [first, *more])
+    clone = GitRepository(folder / "clone")
+    clone.git("remote", "add", "origin", str(folder / "upstream"))
+    clone.git("fetch", "--quiet", "origin")
+    clone.git("checkout", "--quiet", "-B", "main", "origin/main")
+    return clone
+
+
+@pytest.fixture
+def standin() -> Iterator[StandInServer]:
+    with StandInServer(reply=lambda _request: Delay(0.05, CLEAN)) as server:
+        yield server
+
+
+def environment_of(url: str, server: StandInServer, agent: str, home: Path) -> dict[str, str]:
+    home.mkdir(exist_ok=True)
+    return {**agents_at(server, agent), "CODELOUPE_DATABASE": url, "CODELOUPE_HOME": str(home)}
+
+
+def test_a_sweep_on_workers_ends_as_one_here_and_nothing_is_bought_twice(
+    tmp_path: Path, postgres_url: str, standin: StandInServer
+) -> None:
+    clone = project(tmp_path, 3, reviewer="api")
+    environment = environment_of(postgres_url, standin, "api", tmp_path / "home")
+    words = ("commits", "origin/main~3..origin/main", "--output", "json")
+    with fleet(tmp_path, environment, count=2) as workers:
+        ended = codeloupe(*words, "--on-workers", cwd=clone.path, environment=environment)
+        assert ended.exit_code == 0, ended.stderr
+        assert "in the queue; `codeloupe jobs watch" in ended.stderr
+        bought = standin.count(auxiliary=False)
+        assert bought == 3 * len(EXPERTS)
+        listed = codeloupe("jobs", "list", "--json", cwd=tmp_path, environment=environment).json()["jobs"]
+        assert [job["state"] for job in listed] == ["done"] * 3
+        # It is in the shared history, and another sweep, made here, finds all answers in the shared ledger.
+        here = codeloupe(*words, cwd=clone.path, environment=environment)
+        assert standin.count(auxiliary=False) == bought
+        assert workers.left()
+    there, here_too = ended.json(), here.json()
+    for document in (there, here_too):
+        assert [commit["reviewed"] for commit in document["commits"]] == [True] * 3
+    assert [one["sha"] for one in there["commits"]] == [one["sha"] for one in here_too["commits"]]
+    assert there["summary"] == here_too["summary"]
+
+
+def test_a_pull_request_is_reviewed_on_a_worker_with_the_exit_code_of_its_findings(
+    tmp_path: Path, postgres_url: str, standin: StandInServer
+) -> None:
+    clone = project(tmp_path, 1, reviewer="offline")
+    upstream = GitRepository(tmp_path / "upstream")
+    upstream.git("checkout", "--quiet", "-b", "change")
+    upstream.commit_files({"b.py": "import subprocess\n\n\ndef run(x):\n    subprocess.call(x, shell=True)\n"})
+    upstream.git("update-ref", "refs/pull/7/head", "change")
+    upstream.git("checkout", "--quiet", "main")
+    environment = environment_of(postgres_url, standin, "api", tmp_path / "home")
+    with fleet(tmp_path, environment, count=1):
+        words = ("review", "--pr", "7", "--reviewer", "offline", "--format", "json", "--on-workers")
+        ended = codeloupe(*words, cwd=clone.path, environment=environment)
+        assert ended.exit_code == 1, ended.stderr
+        assert {finding["file"] for finding in ended.json()["findings"]} == {"b.py"}
+        (job,) = codeloupe("jobs", "list", "--json", cwd=tmp_path, environment=environment).json()["jobs"]
+        again = codeloupe("jobs", "watch", str(job["job_id"]), "--json", cwd=tmp_path, environment=environment)
+        assert (again.exit_code, again.json()["findings"]) == (1, ended.json()["findings"])
+        # What is not there is not tried for ever: it is dead, and says why.
+        upstream.git("update-ref", "-d", "refs/pull/7/head")
+        gone = codeloupe(*words, cwd=clone.path, environment=environment)
+        assert gone.exit_code == 2, gone.stderr
+        assert "no pull request 7" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("commits", "kills", "agent"),
+    [
+        pytest.param(8, 3, "api", id="quick"),
+        pytest.param(300, 40, "codex", id="whole", marks=[pytest.mark.soak, pytest.mark.timeout(1700)]),
+    ],
+)
+def test_whoever_is_killed_every_job_ends_and_no_answer_is_bought_twice(
+    tmp_path: Path, standin: StandInServer, commits: int, kills: int, agent: str
+) -> None:
+    chance = random.Random(commits)
+    clone = project(tmp_path, commits, reviewer=agent)
+    answered: list[str] = []
+
+    def slow(request: RecordedRequest) -> Delay[Json]:
+        answered.append(json.dumps(request.body.get("messages") or request.body.get("input"), sort_keys=True))
+        return Delay(chance.uniform(0.1, 0.5), CLEAN)
+
+    in_flight = 0
+    with (
+        StandInServer(reply=slow) as server,
+        PostgresServer(tmp_path / "pg", settings=("max_connections=100",)) as postgres,
+        PostgresDatabase(postgres.url) as database,
+    ):
+        environment = environment_of(postgres.url, server, agent, tmp_path / "home")
+        with fleet(tmp_path, environment, count=3) as workers:
+            words = ("commits", f"origin/main~{commits}..origin/main", "--on-workers")
+            asking = workers.start(*words, "--repo", str(clone.path), name="asking")
+            queue = JobQueue(database)
+            comes_to_pass(lambda: len(queue.list(limit=commits)) == commits)
+            sweep = queue.list(limit=1)[0].job.sweep
+            assert sweep is not None
+            # Whoever asked is killed first: what was asked for goes on.
+            asking.kill()
+            asking.wait()
+            for number in range(kills):
+                wanted = len(answered) + chance.randint(1, max(2, commits * len(EXPERTS) // (kills + 2)))
+                comes_to_pass(partial(_is_so_far, answered, wanted, queue, sweep.sweep_id))
+                if number % 5 == 2:
+                    postgres.stop()
+                    postgres.start()
+                else:
+                    in_flight += server.open_requests
+                    workers.kill(chance.randrange(3))
+            while _left(queue, sweep.sweep_id):
+                time.sleep(0.2)
+            watched = codeloupe("jobs", "watch", sweep.sweep_id, "--json", cwd=tmp_path, environment=environment)
+        counts = queue.counts(sweep.sweep_id)
+        record = DatabaseHistory(database).get_sweep(sweep.sweep_id)
+        claims = database.select("SELECT count(*) FROM claims")
+    assert counts[JobState.DONE] == commits, counts
+    assert record is not None
+    assert (record.finished, record.problems, len(record.sweep.commits)) == (True, (), commits)
+    assert all(commit.reviewed for commit in record.sweep.commits)
+    assert watched.exit_code == 0, watched.stderr
+    assert len(set(answered)) == commits * len(EXPERTS)
+    # What was on its way when somebody was killed may be asked again, and nothing else.
+    assert len(answered) - len(set(answered)) <= in_flight
+    assert claims == [(0,)]
+
+
+def _is_so_far(answered: list[str], wanted: int, queue: JobQueue, sweep_id: str) -> bool:
+    return len(answered) >= wanted or not _left(queue, sweep_id)
+
+
+def _left(queue: JobQueue, sweep_id: str) -> int:
+    counts = queue.counts(sweep_id)
+    return counts[JobState.WAITING] + counts[JobState.RUNNING]
+
+
+def test_without_a_database_and_without_the_extra_it_is_said_what_to_do(tmp_path: Path) -> None:
+    for words in (("worker",), ("jobs", "list")):
+        ended = codeloupe(*words, cwd=tmp_path)
+        assert ended.exit_code == 2
+        assert "none is named" in ended.stderr
+        assert "CODELOUPE_DATABASE" in ended.stderr
+    # A package of that name that cannot be loaded stands for one that is not there.
+    (tmp_path / "psycopg.py").write_text("raise ImportError('not installed')\n")
+    environment = {"PYTHONPATH": str(tmp_path), "CODELOUPE_DATABASE": "postgresql://somebody@127.0.0.1:1/nowhere"}
+    ended = codeloupe("history", "list", cwd=tmp_path, environment={**os.environ, **environment})
+    assert ended.exit_code == 3
+    assert "codeloupe[server]" in ended.stderr
