@@ -25,11 +25,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """What is answered in the place of git: a status, perhaps with a place to go on to, perhaps without an end."""
+    """What is answered in the place of git: a status, perhaps with a place to go on to or a text, or without an end.
+
+    With `first_bytes` git's own answer is begun, and the rest of it never comes.
+    """
 
     status: int
     location: str = ""
     hang: bool = False
+    text: str = ""
+    first_bytes: int = 0
 
 
 class PullServer:
@@ -85,7 +90,7 @@ def _answer(request: BaseHTTPRequestHandler, served: PullServer) -> None:
     wanted = f"Basic {base64.b64encode(served.login.encode()).decode()}"
     is_known = not served.login or request.headers.get("Authorization") == wanted
     instead = served.refuse(request.path) if is_known else Instead(401)
-    if instead is not None:
+    if instead is not None and not instead.first_bytes:
         _refuse(request, instead, served)
         return
     answer = subprocess.run(
@@ -98,7 +103,10 @@ def _answer(request: BaseHTTPRequestHandler, served: PullServer) -> None:
         request.send_header(name, value)
     request.send_header("Content-Length", str(len(content)))
     request.end_headers()
-    request.wfile.write(content)
+    request.wfile.write(content if instead is None else content[: instead.first_bytes])
+    if instead is not None:
+        request.wfile.flush()
+        served.closing.wait(60)
 
 
 def _refuse(request: BaseHTTPRequestHandler, instead: Instead, served: PullServer) -> None:
@@ -110,8 +118,10 @@ def _refuse(request: BaseHTTPRequestHandler, instead: Instead, served: PullServe
         request.send_header("WWW-Authenticate", 'Basic realm="here"')
     if instead.location:
         request.send_header("Location", instead.location)
-    request.send_header("Content-Length", "0")
+    request.send_header("Content-Type", "text/plain")
+    request.send_header("Content-Length", str(len(instead.text)))
     request.end_headers()
+    request.wfile.write(instead.text.encode("ascii"))
 
 
 def _variables(request: BaseHTTPRequestHandler, served: PullServer) -> dict[str, str]:

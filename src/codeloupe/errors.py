@@ -163,6 +163,10 @@ class GitFailed(ProcessFailed):
     """git ended with a failure that is not the caller's mistake."""
 
 
+class RemoteTooLarge(GitFailed):
+    """A remote repository sent more than it may, and was not fetched."""
+
+
 class AnalyserFailed(CodeloupeError):
     """An analyser crashed, is missing or gave output that cannot be read."""
 

@@ -11,15 +11,25 @@ import asyncio
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.errors import CodeloupeError, GitFailed, NotARepository, ProcessTimedOut, RevisionError, UsageError
+from codeloupe.errors import (
+    CodeloupeError,
+    GitFailed,
+    NotARepository,
+    ProcessTimedOut,
+    RemoteTooLarge,
+    RevisionError,
+    UsageError,
+)
 from codeloupe.git.command import ENVIRONMENT, Place, git, git_for_user, try_git
 from codeloupe.git.repository import OBJECT_NAME, Repository, lay_out, merge_base, open_repository, private_directory
 from codeloupe.git.scopes import parents_of
@@ -54,6 +64,11 @@ _HELPER_NAMES = (
     *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"),
     *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
 )
+# A token reaches git by a variable that no other child has. `echo` is part of the shell itself, so that no argument of
+# any program holds it; in some shells it reads a backslash as more than that, and no token has one.
+_TOKEN_NAME = "CODELOUPE_GIT_TOKEN"  # noqa: S105 - the name of a variable
+_TOKEN_HELPER = f'!f() {{ test "$1" = get && echo username=x-access-token && echo "password=${_TOKEN_NAME}"; }}; f'
+_TOKEN = regex(r"[!-\[\]-~]{1,4000}")
 _CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
 # What git says when a remote wants a login, is not there, lacks a commit, or refuses for another reason.
 _WANTS_LOGIN = regex(
@@ -214,32 +229,62 @@ def _refused_remote(why: str) -> UsageError:
     return UsageError(f"the address of the remote {why}", hint=f"give the URL of the pull request, or {_CHECK_OUT}")
 
 
+TokenSource = Callable[[RemoteAddress], str | None]
+"""The token for a remote over https, or None: it must only know those of the hosts that it names itself."""
+_token_source: ContextVar[TokenSource | None] = ContextVar("token_source", default=None)
+
+
+@contextmanager
+def using_tokens(token_of: TokenSource | None) -> Iterator[None]:
+    """Within this context remotes that have a token are asked with it, and not with the login of the user's own git."""
+    previous = _token_source.set(token_of)
+    try:
+        yield
+    finally:
+        _token_source.reset(previous)
+
+
+def _token_for(address: RemoteAddress) -> str | None:
+    token_of = _token_source.get()
+    token = token_of(address) if token_of is not None and address.protocol in ("http", "https") else None
+    if token and not _TOKEN.fullmatch(token):
+        message = f"the token for {address.name} holds a character that no token has, such as a space or a line end"
+        raise UsageError(message, hint="set it again, without whatever is around it")
+    return token or None
+
+
 class RemoteRepository(Struct, frozen=True):
-    """A remote, and the repository of ours into which it is fetched. `limit_bytes` is what it may send at most."""
+    """A remote, and the repository of ours into which it is fetched. `limit_bytes` is what it may send at most.
+
+    `otherwise` is what hints suggest where it cannot be fetched.
+    """
 
     address: RemoteAddress
     git_dir: Path
     limit_bytes: int = 4 * 1024**3
     timeout_seconds: float = 900.0
+    otherwise: str = _CHECK_OUT
 
     async def call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> bytes:
         """What git prints. Raises UsageError or ProcessError."""
         completed = await self.try_call(*arguments, stdin=stdin, settings=settings)
         if completed.exit_code != 0:
-            raise remote_failure(self.address, completed)
+            raise remote_failure(self.address, completed, otherwise=self.otherwise)
         return completed.stdout
 
     async def try_call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> Completed:
         """How git ended. Raises ProcessError when it took too long or got too much."""
-        protocol = self.address.protocol
-        login = await _user_login(self.git_dir) if protocol in ("http", "https") else ()
+        protocol, token = self.address.protocol, _token_for(self.address)
+        login = await _user_login(self.git_dir) if protocol in ("http", "https") and not token else ()
         own, variables = access_to(protocol, os.environ, with_helper=bool(login))
+        if token:
+            login, variables[_TOKEN_NAME] = _token_login(self.address), token
         # All that comes is kept in packs, whose size is watched.
         place = Place(self.git_dir, settings=("fetch.unpackLimit=1", *own, *login, *settings))
         environment = {**ENVIRONMENT, **variables, "GIT_ALLOW_PROTOCOL": protocol}
         limits: Any = {"max_bytes": 16 * 1024**2, "timeout_seconds": self.timeout_seconds}
         call = asyncio.ensure_future(try_git(place, *arguments, stdin=stdin, environment=environment, **limits))
-        hint = f"run it in a clone of the repository, of which only what is new is fetched, or {_CHECK_OUT}"
+        hint = f"run it in a clone of the repository, of which only what is new is fetched, or {self.otherwise}"
         try:
             done = False
             while not done:
@@ -247,8 +292,10 @@ class RemoteRepository(Struct, frozen=True):
                 # Also at the end: it may have got all of it between two looks.
                 if self._received_bytes() > self.limit_bytes:
                     message = f"{self.address.name} sent more than {self.limit_bytes:,} bytes"
-                    raise GitFailed(message, program="git", status=-1, hint=hint)
-            return call.result()
+                    raise RemoteTooLarge(message, program="git", status=-1, hint=hint)
+            completed = call.result()
+            # It got the token, and may say it.
+            return replace(completed, stderr=completed.stderr.replace(token, "***")) if token else completed
         except ProcessTimedOut as error:
             message = f"{self.address.name} did not send everything within {self.timeout_seconds:g} s"
             raise ProcessTimedOut(message, program="git", hint=hint) from error
@@ -273,6 +320,12 @@ async def _user_login(git_dir: Path) -> tuple[str, ...]:
     return tuple("=".join(row.split("\n", 1)) for scope, row in rows if scope in ("global", "system"))
 
 
+def _token_login(address: RemoteAddress) -> tuple[str, ...]:
+    """The settings by which git gives a token to the host of the address, and to no other that it might redirect to."""
+    url = urlsplit(address.url)
+    return f"credential.{url.scheme}://{url.netloc}.helper={_TOKEN_HELPER}", "http.followRedirects=false"
+
+
 def access_to(
     protocol: Protocol, environment: Mapping[str, str], *, with_helper: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -289,13 +342,21 @@ def access_to(
     return ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", redirects), variables
 
 
-def remote_failure(address: RemoteAddress, completed: Completed) -> CodeloupeError:
+def remote_failure(address: RemoteAddress, completed: Completed, *, otherwise: str = _CHECK_OUT) -> CodeloupeError:
     """Why a remote gave nothing: a UsageError for what the caller can mend, else GitFailed."""
     said, name = completed.stderr, address.name
     if _NO_COMMIT.search(said):
         hint = "the pull request may have moved: try again; --base must be a commit that the remote has"
         return RevisionError(f"{name} does not offer a commit that was requested", hint=hint)
-    hint = f"`git ls-remote` shows whether your own git gets in, by a credential helper or ssh; or {_CHECK_OUT}"
+    if "No space left on device" in said:
+        message = f"{name} cannot be fetched: there is no space left on the disk"
+        return GitFailed(
+            message, program="git", status=completed.exit_code, stderr=said, hint="make room and try again"
+        )
+    if _WANTS_LOGIN.search(said) and _token_for(address):
+        hint = "check that the token has not expired, and that it may read this repository"
+        return UsageError(f"{name} does not accept the token for it, or does not exist", hint=hint)
+    hint = f"`git ls-remote` shows whether your own git gets in, by a credential helper or ssh; or {otherwise}"
     if _WANTS_LOGIN.search(said):
         return UsageError(f"{name} wants a login that your git does not have, or does not exist", hint=hint)
     if _NOT_THERE.search(said):
@@ -305,13 +366,15 @@ def remote_failure(address: RemoteAddress, completed: Completed) -> CodeloupeErr
     line = next(lines, "git gave no reason").rpartition("': ")[2]
     reason = line.removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
     if _REFUSED.search(said):
+        if "returned error: 30" in said:
+            hint = f"the repository may have moved: give its new address, or {otherwise}"
         return UsageError(f"{name} cannot be fetched: {reason}", hint=hint)
-    hint = f"check the network and the address, and try again, or {_CHECK_OUT}"
+    hint = f"check the network and the address, and try again, or {otherwise}"
     message, code = f"{name} could not be reached: {reason}", completed.exit_code
     return GitFailed(message, program="git", status=code, stderr=said, hint=hint)
 
 
-_FETCH = (
+FETCH = (
     *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-show-forced-updates"),
     *("--recurse-submodules=no", "--force"),
 )
@@ -333,9 +396,7 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     except NotARepository:
         at_hand = None
     address, is_at_hand = await _address(asked, at_hand, repo)
-    # History calls the project by the name of the folder.
-    name = address.name.rstrip("/").rpartition("/")[2].removesuffix(".git")
-    root = into / (name if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}", name) else "repository")
+    root = into / folder_of(address)
     git_dir = make_engine(root, address)
     remote = RemoteRepository(address, git_dir)
     families, default = await _ask_for(remote, asked, base=request.base)
@@ -366,7 +427,7 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
         trees = await git(fetched.place, "log", "--no-walk", "--no-patch", "--format=%T", start, head, "--")
         # What is here are commits alone; a remote that heard of them would take their files for here too.
         silent = ("fetch.negotiationAlgorithm=noop",)
-        await remote.call(*_FETCH, "--no-filter", "--stdin", "origin", stdin=trees, settings=silent)
+        await remote.call(*FETCH, "--no-filter", "--stdin", "origin", stdin=trees, settings=silent)
     # Checked out, so to say: history knows a pull request by the name of its branch, and a project by its root.
     ref = branch_ref(f"{address.name}/{family}/{asked.number}")
     await git(Place(git_dir), "update-ref", ref, base[1])
@@ -424,14 +485,25 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
     return parse_remote(remotes[0], at_hand.root), True
 
 
+def folder_of(address: RemoteAddress) -> str:
+    """The folder for a repository, as git names it when it clones: history calls the project by it."""
+    name = address.name.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    return name if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}", name) else "repository"
+
+
 def make_engine(root: Path, address: RemoteAddress, *, object_format: str = "sha1", partial: bool = False) -> Path:
     """Make the repository at `root` and return its git directory; `partial` allows that objects are missing."""
-    # Printable, and without what would end the quotes: an address was checked, a path may hold either.
-    url = address.url.replace("\\", "\\\\").replace('"', '\\"')
     config = "[extensions]\n\tpartialClone = origin\n" if partial else ""
-    config += f'[remote "origin"]\n\turl = "{url}"\n' + ("\tpromisor = true\n" if partial else "")
+    config += origin_section(address) + ("\tpromisor = true\n" if partial else "")
     lay_out(root / ".git", object_format, config=config)
     return root / ".git"
+
+
+def origin_section(address: RemoteAddress) -> str:
+    """The lines of a configuration that make the address its remote `origin`."""
+    # Printable, and without what would end the quotes: an address was checked, a path may hold either.
+    url = address.url.replace("\\", "\\\\").replace('"', '\\"')
+    return f'[remote "origin"]\n\turl = "{url}"\n'
 
 
 async def _borrow_known(git_dir: Path, clone: Repository, object_format: str) -> bool:
@@ -503,9 +575,9 @@ async def _fetch_commits(remote: RemoteRepository, *, partial: bool, **wanted: s
     """Fetch commits with their history, each under a ref of its name; of a `partial` engine, without their files."""
     refs = [f"{sha}:refs/pull-request/{name}" for name, sha in wanted.items()]
     # Commits without files are enough to find where a pull request began, and a small part of what a clone is.
-    completed = await remote.try_call(*_FETCH, *(["--filter=tree:0"] if partial else []), "origin", *refs)
+    completed = await remote.try_call(*FETCH, *(["--filter=tree:0"] if partial else []), "origin", *refs)
     if partial and completed.exit_code and "filter" in completed.stderr:
         # A server may allow some filters and not this one.
-        completed = await remote.try_call(*_FETCH, "--no-filter", "origin", *refs)
+        completed = await remote.try_call(*FETCH, "--no-filter", "origin", *refs)
     if completed.exit_code:
         raise remote_failure(remote.address, completed)

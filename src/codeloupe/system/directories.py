@@ -9,8 +9,9 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -64,18 +65,42 @@ def opened_file(top: int, path: str) -> Iterator[BufferedReader]:
             yield stream
 
 
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file or directory, if nobody else holds it; whether that is so. The lock ends when it is closed."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
-def temporary_directory() -> Iterator[Path]:
+def locked_folder(path: Path, *, shared: bool = False) -> Iterator[bool]:
+    """Whether the lock on a directory could be had, for the block; it cannot where the directory was removed."""
+    with ExitStack() as stack:
+        is_locked = False
+        with suppress(FileNotFoundError):
+            folder = stack.enter_context(opened_folder(path))
+            is_locked = try_lock(folder, shared=shared) and os.path.samestat(os.fstat(folder), path.stat())
+        yield is_locked
+
+
+@contextmanager
+def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
     """A directory for this user alone, removed at the end whatever is in it. Raises UsageError without a place."""
     try:
-        place = tempfile.gettempdir()
+        place = tempfile.gettempdir() if parent is None else str(parent)
         if place not in _looked_at:
             _looked_at.add(place)
             remove_abandoned(Path(place))
         directory, maker = Path(tempfile.mkdtemp(prefix=_NEW, dir=place)), os.getpid()
     except OSError as error:
-        message = f"no temporary directory can be made: {error.strerror or error}"
-        raise UsageError(message, hint="set TMPDIR to a directory that can be written") from error
+        where = "" if parent is None else f" in {parent}"
+        message = f"no temporary directory can be made{where}: {error.strerror or error}"
+        hint = (
+            "set TMPDIR to a directory that can be written" if parent is None else "check its permissions and its disk"
+        )
+        raise UsageError(message, hint=hint) from error
     with opened_folder(directory) as lock:
         try:
             with suppress(OSError):  # Some file systems know no locks: there it is never taken for abandoned.
@@ -93,6 +118,11 @@ def remove_abandoned(place: Path) -> None:
     """Remove the directories of ours in here that nobody holds locked: their makers are gone."""
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
+            if entry.name.startswith(_NEW):
+                with suppress(OSError):
+                    # It is locked in a moment, and what was not, because its maker was killed, is empty.
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - 3_600:
+                        os.rmdir(entry.path)  # noqa: PTH106 - of an entry, not of a Path
             if entry.name.startswith(_LOCKED):
                 with suppress(OSError), opened_folder(entry.path) as lock:
                     if os.fstat(lock).st_uid == os.geteuid():

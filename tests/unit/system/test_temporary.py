@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from codeloupe.system.directories import remove_abandoned, remove_tree, temporary_directory
+from codeloupe.errors import UsageError
+from codeloupe.system import directories
+from codeloupe.system.directories import locked_folder, remove_abandoned, remove_tree, temporary_directory
 from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound
 
 pytestmark = pytest.mark.program
@@ -76,10 +79,16 @@ def test_what_only_looks_like_ours_stays(tmp_path: Path) -> None:
         fill(tmp_path / name, {"half": "done"})
     (tmp_path / "codeloupe-temporary-link").symlink_to(tmp_path / "codeloupe-checkout")
     (tmp_path / "codeloupe-temporary-file").touch()
-    before = held(tmp_path)
+    (tmp_path / "codeloupe-new-empty").mkdir()
+    os.utime(tmp_path / "codeloupe-new-half", (1, 1))
+    before = names_in(tmp_path), held(tmp_path)
     remove_abandoned(tmp_path)
     remove_abandoned(tmp_path / "never")
-    assert held(tmp_path) == before
+    assert (names_in(tmp_path), held(tmp_path)) == before
+    # One whose maker was killed before it was locked.
+    os.utime(tmp_path / "codeloupe-new-empty", (1, 1))
+    remove_abandoned(tmp_path)
+    assert set(before[0]) - set(names_in(tmp_path)) == {"codeloupe-new-empty"}
 
 
 def test_where_files_cannot_be_locked_it_is_made_and_never_taken_for_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,3 +141,39 @@ def test_folders_that_even_their_owner_may_not_enter_go(tmp_path: Path) -> None:
     code = "import sys\nfrom pathlib import Path\nfrom codeloupe.system.directories import remove_tree\n"
     run_bound(f"{code}remove_tree(Path(sys.argv[1]))\n", tree)
     assert not tree.exists()
+
+
+def test_a_lock_on_a_directory_is_shared_or_had_alone_and_not_had_where_it_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shared = partial(locked_folder, folder, shared=True)
+    with shared() as one, shared() as other, locked_folder(folder) as alone:
+        assert (one, other, alone) == (True, True, False)
+    with locked_folder(folder) as alone, shared() as other:
+        assert (alone, other) == (True, False)
+    with locked_folder(tmp_path / "nowhere") as alone:
+        assert not alone
+
+    def locked_too_late(_descriptor: int, *, shared: bool) -> bool:
+        folder.rename(tmp_path / "moved")
+        folder.mkdir()
+        return True
+
+    monkeypatch.setattr(directories, "try_lock", locked_too_late)
+    with locked_folder(folder) as alone:
+        assert not alone
+    (tmp_path / "moved").rmdir()
+
+
+def test_it_can_be_made_elsewhere_and_says_where_it_cannot(tmp_path: Path) -> None:
+    with temporary_directory(tmp_path) as directory:
+        assert directory.parent == tmp_path
+    assert names_in(tmp_path) == []
+    with (
+        pytest.raises(UsageError, match=f"in {tmp_path}/nowhere: ") as caught,
+        temporary_directory(tmp_path / "nowhere"),
+    ):
+        pass
+    assert "TMPDIR" not in caught.value.hint
