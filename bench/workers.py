@@ -35,6 +35,9 @@ def rows() -> Iterator[BenchRow]:
             bare, ours = (max(_jobs_a_second(server, kind, count) for _ in range(2)) for kind in ("bare", "ours"))
             detail = f"{ours:,.0f} / {bare:,.0f} empty jobs a second, {count} x {_SLOTS} at a time"
             yield BenchRow(f"bare procrastinate / ours, {count} workers", detail, bare / ours, 1 / _LEAST)
+        waits = [_pull_request_wait(server, sweep=sweep) for sweep in (False, True)]
+        detail = f"{waits[1]:.2f} s / {waits[0]:.2f} s on average, 20 at once on 4 x 4 places, 1 s each"
+        yield BenchRow("wait of a pull request beside 2,000 commits / without", detail, waits[1] / waits[0], 1.5)
         seconds = _long_jobs(server)
         ideal = _LONG_JOBS / (_LONG_WORKERS * _LONG_SLOTS)
         name = f"{_LONG_JOBS:,} jobs of 1 s on {_LONG_WORKERS} x {_LONG_SLOTS} places / ideal"
@@ -50,6 +53,32 @@ def _jobs_a_second(server: PostgresServer, kind: str, workers: int) -> float:
             asyncio.run(_ask_bare(url))
         _wait(queue, _JOBS)
         return _JOBS / (time.perf_counter() - started)
+
+
+def _pull_request_wait(server: PostgresServer, *, sweep: bool) -> float:
+    """How long twenty pull requests wait on average, which come at once while a sweep runs, or while none does."""
+    with new_database(server) as url, _running("second", url, 4, 4) as queue:
+        if sweep:
+            queue.ask(*_commits(2_000), urgency=Urgency.SWEEP)
+            time.sleep(3.0)
+        for number in range(20):
+            job = Job(kind=JobKind.REVIEW, repository="r", description=str(number), pull_request=str(number))
+            queue.ask(job, urgency=Urgency.PULL_REQUEST)
+        of_requests = "args #>> '{job,pull_request}' IS NOT NULL"
+        while queue.database.select(f"SELECT count(*) FROM procrastinate_jobs WHERE {of_requests} AND status = 'todo'")[
+            0
+        ][0]:
+            time.sleep(0.05)
+        ((wait,),) = queue.database.select(
+            "SELECT avg(extract(epoch FROM s.at - d.at)) FROM procrastinate_jobs AS j"
+            " JOIN procrastinate_events AS d ON d.job_id = j.id AND d.type = 'deferred'"
+            f" JOIN procrastinate_events AS s ON s.job_id = j.id AND s.type = 'started' WHERE {of_requests}"
+        )
+        return float(wait)
+
+
+def _commits(count: int) -> list[Job]:
+    return [Job(kind=JobKind.COMMIT, repository="r", description=str(number)) for number in range(count)]
 
 
 def _long_jobs(server: PostgresServer) -> float:
@@ -125,8 +154,9 @@ async def _work(kind: str, url: str, slots: int) -> None:
             await app.run_worker_async(concurrency=slots)
         return
 
-    async def execute(_job: Job, _report: Report) -> Outcome:
-        await asyncio.sleep(1.0 if kind == "second" else 0.0)
+    async def execute(job: Job, _report: Report) -> Outcome:
+        # A commit of a sweep is less than a pull request.
+        await asyncio.sleep(0.0 if kind == "ours" else 0.3 if job.kind is JobKind.COMMIT else 1.0)
         return Outcome(exit_code=0)
 
     with PostgresDatabase(url) as database:

@@ -70,7 +70,8 @@ def fleet(folder: Path, environment: Mapping[str, str], *, count: int, concurren
     made.start_workers(count)
     try:
         yield made
-        assert made.stop() == [0] * len(made.workers)
+        # One that has hardly begun has nothing to hand back, and ends as any program does.
+        assert {0, -signal.SIGTERM}.issuperset(made.stop())
         comes_to_pass(lambda: not made.left())
         assert made.left() == []
     finally:

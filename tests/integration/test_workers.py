@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -10,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.model.sweep import CommitCategory
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.system.postgres_server import PostgresServer
-from codeloupe.testing import Delay, Json, RecordedRequest, StandInServer
+from codeloupe.testing import Delay, Json, RecordedRequest, Reply, StandInServer
 from codeloupe.workers.jobs import JobState
 from codeloupe.workers.queue import JobQueue
 from tests.agent_programs import agents_at
@@ -24,20 +24,20 @@ from tests.repository import GitRepository
 from tests.sweep_history import Made, make_commits
 from tests.worker_fleet import fleet
 
-EXPERTS = ("correctness", "security", "reliability", "performance", "concurrency")
-CLEAN = Json({"verdict": "PASS", "findings": []})
+CALLS = 5
+CLEAN = Json({"findings": []})
 
 
 def project(folder: Path, commits: int, *, reviewer: str) -> GitRepository:
-    """A clone of a project with so many commits, each of which every expert is asked about."""
-    settings = {
-        "reviewer_type": reviewer,
-        "verify": False,
-        "commit_experts": {category.value: list(EXPERTS) for category in CommitCategory},
-    }
-    first = Made(message="first", files={"codeloupe.yaml": json.dumps(settings), "a.py": "a = 0\n"})
-    more = [Made(message=f"fix: number {n}", files={"a.py": f"a = {n}\n"}) for n in range(1, commits + 1)]
-    make_commits(folder / "upstream", [first, *more])
+    """A clone of a project with so many commits, about each of which five calls are made."""
+    settings = {"reviewer_type": reviewer, "verify": False, "effort": "high"}
+    lines = [f"value_{line} = compute_{line}" for line in range(45)]
+    made = [Made(message="first", files={"codeloupe.yaml": json.dumps(settings)})]
+    for number in range(commits):
+        # A file is as much as goes into one call.
+        names = [f"part_{number}/file_{call}.py" for call in range(CALLS)]
+        made.append(Made(message=f"fix: {number}", files={name: f"({name!r})\n".join(lines) for name in names}))
+    make_commits(folder / "upstream", made)
     clone = GitRepository(folder / "clone")
     clone.git("remote", "add", "origin", str(folder / "upstream"))
     clone.git("fetch", "--quiet", "origin")
@@ -67,7 +67,7 @@ def test_a_sweep_on_workers_ends_as_one_here_and_nothing_is_bought_twice(
         assert ended.exit_code == 0, ended.stderr
         assert "in the queue; `codeloupe jobs watch" in ended.stderr
         bought = standin.count(auxiliary=False)
-        assert bought == 3 * len(EXPERTS)
+        assert bought == 3 * CALLS
         listed = codeloupe("jobs", "list", "--json", cwd=tmp_path, environment=environment).json()["jobs"]
         assert [job["state"] for job in listed] == ["done"] * 3
         # It is in the shared history, and another sweep, made here, finds all answers in the shared ledger.
@@ -120,8 +120,10 @@ def test_whoever_is_killed_every_job_ends_and_no_answer_is_bought_twice(
     clone = project(tmp_path, commits, reviewer=agent)
     answered: list[str] = []
 
-    def slow(request: RecordedRequest) -> Delay[Json]:
-        answered.append(json.dumps(request.body.get("messages") or request.body.get("input"), sort_keys=True))
+    def slow(request: RecordedRequest) -> Reply:
+        asked = json.dumps(request.body.get("messages") or request.body.get("input"), sort_keys=True)
+        # The marks around what others wrote are new in each call.
+        answered.append(re.sub("data-[0-9a-f]{8}", "data", asked))
         return Delay(chance.uniform(0.1, 0.5), CLEAN)
 
     in_flight = 0
@@ -142,7 +144,7 @@ def test_whoever_is_killed_every_job_ends_and_no_answer_is_bought_twice(
             asking.kill()
             asking.wait()
             for number in range(kills):
-                wanted = len(answered) + chance.randint(1, max(2, commits * len(EXPERTS) // (kills + 2)))
+                wanted = len(answered) + chance.randint(1, max(2, commits * CALLS // (kills + 2)))
                 comes_to_pass(partial(_is_so_far, answered, wanted, queue, sweep.sweep_id))
                 if number % 5 == 2:
                     postgres.stop()
@@ -161,7 +163,7 @@ def test_whoever_is_killed_every_job_ends_and_no_answer_is_bought_twice(
     assert (record.finished, record.problems, len(record.sweep.commits)) == (True, (), commits)
     assert all(commit.reviewed for commit in record.sweep.commits)
     assert watched.exit_code == 0, watched.stderr
-    assert len(set(answered)) == commits * len(EXPERTS)
+    assert len(set(answered)) == commits * CALLS
     # What was on its way when somebody was killed may be asked again, and nothing else.
     assert len(answered) - len(set(answered)) <= in_flight
     assert claims == [(0,)]

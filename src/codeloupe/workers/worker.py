@@ -195,8 +195,8 @@ def may_pass(error: BaseException) -> bool:
 class Worker:
     """Works on jobs until it is stopped: `execute` does one, `give_up` is told of one that is not tried again.
 
-    Of `concurrency` places a quarter is kept free of sweeps, at least one where there are two: a sweep of thousands of
-    commits never holds up whoever waits for a review. At a stop nothing new is begun; what does not end within
+    Half of the `concurrency` places are kept free of sweeps: a sweep of thousands of commits does not hold up whoever
+    waits for a review, and a worker for sweeps alone has all its places for them. At a stop nothing new is begun; what does not end within
     `grace_seconds` is handed back, and goes on elsewhere with all that was bought so far.
     """
 
@@ -237,7 +237,7 @@ class Worker:
 
     def open_queues(self) -> list[str]:
         """The queues from which a job may be taken now."""
-        kept_free = max(1, self._concurrency // 4) if self._concurrency > 1 and len(self._queues) > 1 else 0
+        kept_free = self._concurrency // 2 if len(self._queues) > 1 else 0
         is_full = self._sweeps_running >= self._concurrency - kept_free
         return [queue for queue in self._queues if queue != SWEEPS or not is_full]
 
