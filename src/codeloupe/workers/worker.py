@@ -196,8 +196,8 @@ class Worker:
     """Works on jobs until it is stopped: `execute` does one, `give_up` is told of one that is not tried again.
 
     Half of the `concurrency` places are kept free of sweeps: a sweep of thousands of commits does not hold up whoever
-    waits for a review, and a worker for sweeps alone has all its places for them. At a stop nothing new is begun; what does not end within
-    `grace_seconds` is handed back, and goes on elsewhere with all that was bought so far.
+    waits for a review. A worker for sweeps alone has all its places for them. At a stop nothing new is begun; what does
+    not end within `grace_seconds` is handed back, and goes on elsewhere with all that was bought so far.
     """
 
     def __init__(
