@@ -68,6 +68,7 @@ lock: $(VENV)/.uv  ## compile the pinned requirements anew (UPGRADE=1 takes newe
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) requirements/bootstrap.in -o requirements/bootstrap.txt
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements/base.txt
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --group dev -c requirements/base.txt -o requirements/dev.txt
+	@$(COMPILE) pyproject.toml --extra claude --extra api --extra server -c requirements/dev.txt -o requirements/server.txt
 
 picture: $(VENV)/.wheel  ## make the README's picture from the program's real output
 	@$(BIN)/codeloupe demo --svg docs/demo.svg

@@ -1,7 +1,7 @@
 """A place in which the commands of the documentation can be typed: a repository, and all that pages speak of.
 
 The real agent programs talk to the stand-in model, git to a forge on loopback, and `publish` to a GitHub server on
-loopback. Nothing leaves the machine.
+loopback. The page about workers has a Postgres server and a worker. Nothing leaves the machine.
 """
 
 import json
@@ -11,12 +11,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
 from tests.agent_programs import find
 from tests.documentation_pages import PROJECT, Block
@@ -49,7 +50,10 @@ FULL_NAME = "octo/demo"
 PULL_REQUESTS = (7, 12)
 # The cheapest agent for a page that names none; only claude writes files as the examples' made-up model wants it.
 _AGENTS = {"pipelines.md": "claude_cli", "README.md": "claude_cli"}
-_OFFLINE = frozenset({"ci.md", "publish.md", "rounds.md", "README.md", "library.md", "json.md", "configuration.md"})
+_WITH_WORKERS = "scaling.md"
+_OFFLINE = frozenset(
+    {"ci.md", "publish.md", "rounds.md", "README.md", "library.md", "json.md", "configuration.md", _WITH_WORKERS}
+)
 
 
 class _RecentRepository(GitRepository):
@@ -106,7 +110,16 @@ class Place:
         line = re.sub(r"(--expires )\d{4}-\d\d-\d\d", rf"\g<1>{datetime.now(UTC).date() + timedelta(days=90)}", line)
         url = f"{FULL_NAME}#{PULL_REQUESTS[0]}" if "publish" in line else self.pull_request_url
         line = re.sub(r"https://github\.com/OWNER/\w+/pull/\d+", url, line)
-        for word, find_one in (("FINGERPRINT", self._fingerprint), ("ID", self._review_id), ("RUN", lambda: "last")):
+        if database := self.environment.get("CODELOUPE_DATABASE"):
+            line = re.sub(r"postgresql://\S+", lambda _: f"'{database}'", line)
+        # A worker works until it is stopped; the one that does the work of the page is there already.
+        line = re.sub(r"^codeloupe worker\b", "codeloupe worker --until-idle", line)
+        for word, find_one in (
+            ("FINGERPRINT", self._fingerprint),
+            ("ID", self._review_id),
+            ("RUN", lambda: "last"),
+            ("JOB", self._job),
+        ):
             if re.search(rf" {word}\b", line):
                 line = re.sub(rf" {word}\b", f" {find_one()}", line)
         return line
@@ -117,6 +130,10 @@ class Place:
         aside = self._call("history", "dismiss").stdout
         known = (str(finding["fingerprint"]) for finding in json.loads(shown.stdout)["findings"])
         return next(fingerprint for fingerprint in known if fingerprint[:8] not in aside)
+
+    def _job(self) -> str:
+        """The newest one."""
+        return str(self._call("jobs", "list", "--json").json()["jobs"][0]["job_id"])
 
     def _review_id(self) -> str:
         listed = self._call("history", "list", "--json")
@@ -132,6 +149,7 @@ def place_for(page: Path, root: Path) -> Iterator[Place]:
         StandInServer(reply=lambda request: answer(request, model)) as service,
         PullServer(root / "forge") as forge,
         github_server() as github,
+        ExitStack() as stack,
     ):
         _forge(project, root / "forge", f"{forge.url}/{FULL_NAME}.git")
         pulls = github.repository(FULL_NAME)
@@ -148,7 +166,22 @@ def place_for(page: Path, root: Path) -> Iterator[Place]:
             "GITHUB_TOKEN": github.token,
             "GITHUB_API_URL": github.url,
         }
+        if page.name == _WITH_WORKERS:
+            database = stack.enter_context(PostgresServer(root / "database", durable=False))
+            variables["CODELOUPE_DATABASE"] = database.url
+            stack.enter_context(_worker(variables))
         yield Place(project.path, variables, f"{forge.url}/{FULL_NAME}/pull/{PULL_REQUESTS[0]}")
+
+
+@contextmanager
+def _worker(variables: Mapping[str, str]) -> Iterator[None]:
+    """A worker, stopped as in life."""
+    with subprocess.Popen((str(PROGRAM), "worker", "--quiet", "--grace", "1"), env=dict(variables)) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
 
 
 def answer(request: RecordedRequest, model: ExampleModel) -> Reply:

@@ -23,7 +23,7 @@ NOT_TYPED: Mapping[str, str] = {
     "reviewdog ": "another project's program, which is not installed",
 }
 # A review that finds something ends with 1, and so does what shows or judges one again.
-MAY_FIND = frozenset({"review", "commits", "history render", "history show"})
+MAY_FIND = frozenset({"review", "commits", "history render", "history show", "jobs watch"})
 
 
 # What most people type; `make soak` types all pages.
