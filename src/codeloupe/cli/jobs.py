@@ -309,7 +309,7 @@ def _followed(queue: JobQueue, name: str, state: Callable[[], tuple[str, Any]], 
 
 def _number(word: str) -> int:
     if not word.isdigit() or len(word) > 18:
-        raise UsageError(f"{word!r} is no number of a job", hint="`codeloupe jobs list` shows them")
+        raise UsageError(f"{word!r} is not the number of a job", hint="`codeloupe jobs list` shows them")
     return int(word)
 
 

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     queues = [name.strip() for name in arguments.queues.split(",") if name.strip()]
     if unknown := [name for name in queues if name not in QUEUES] or not queues:
-        what = f"{unknown[0]!r} is no queue" if isinstance(unknown, list) else "--queues names no queue"
+        what = f"{unknown[0]!r} is not a queue" if isinstance(unknown, list) else "--queues names no queue"
         raise UsageError(what, hint=f"the queues are {', '.join(QUEUES)}")
     if arguments.concurrency < 1 or arguments.grace < 0 or arguments.cache_gb <= 0:
         raise UsageError(
