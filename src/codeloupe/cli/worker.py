@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.verbs import note, set_up_logging
 from codeloupe.errors import UsageError
+from codeloupe.system.process import hide_from_others
 from codeloupe.workers.jobs import QUEUES
 
 _EPILOG = """\
@@ -55,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             "--concurrency, --grace and --cache-gb must be above 0", hint="leave them out for the defaults"
         )
     set_up_logging(verbose=not arguments.quiet)
+    hide_from_others()
     with opened_queue() as queue:
         cache = arguments.cache or state_directory(os.environ) / "mirrors"
         mirrors = MirrorCache(cache, max_bytes=round(arguments.cache_gb * 1000**3), token_of=_token_of)

@@ -525,3 +525,17 @@ class _Call:
             else:
                 self.start_error = OSError(int(number), os.strerror(int(number)))
             self._news.set()
+
+
+_SET_DUMPABLE = 4
+
+
+def hide_from_others() -> None:
+    """Keep other processes of this user, such as agents, from reading our memory and variables, where Linux can.
+
+    For a process that lives long and holds keys and tokens of a team. Root can read them all the same.
+    """
+    import ctypes  # noqa: PLC0415 - for one call of few programs
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)

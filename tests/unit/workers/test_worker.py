@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -255,3 +257,13 @@ def test_a_job_whose_fetch_was_lost_on_its_way_is_found_again(queue: JobQueue, m
 
 def test_the_pulse_is_quicker_than_what_takes_a_worker_for_dead() -> None:
     assert module._PULSE_SECONDS * 3 <= module._DEAD_SECONDS
+
+
+def test_no_agent_can_read_the_variables_of_a_worker() -> None:
+    # By the number of PR_GET_DUMPABLE: what is not dumpable belongs to root below /proc, whoever runs it.
+    script = (
+        "import ctypes; from codeloupe.system.process import hide_from_others as hide;"
+        "asked = lambda: ctypes.CDLL(None).prctl(3, 0, 0, 0, 0); before = asked(); hide(); print(before, asked())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "0"]
