@@ -22,7 +22,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, agent_key, trust_of
 from codeloupe.engine.settings import configure
 from codeloupe.errors import Cancelled, UsageError
-from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds
+from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds, Priority
 from codeloupe.model.ports import Agent, AgentEventSink, EventSink, ReviewOptions
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class Runtime:
     `agents` are the caller's own, such as a `ScriptedAgent`. They are asked in their order in the place of `agents` of
     the settings, and can be named in pipelines; one with the name of a built-in agent takes its place. `environment` is
     where settings and agents find their variables, the process's own by default. `state_directory` is where ledger,
-    history and runs are kept, the user's own by default. `timing` is the clock of limits, waits and budget, for tests.
+    history and runs are kept, the user's own by default. Where several processes share the limits of a service through
+    a `database`, calls of a better `priority` go first. `timing` is the clock of limits, waits and budget, for tests.
     """
 
     def __init__(
@@ -62,11 +63,11 @@ class Runtime:
         agents: Sequence[Agent] = (),
         environment: Mapping[str, str] | None = None,
         state_directory: Path | str | None = None,
+        priority: Priority = Priority.PERSON,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
-        check_arguments(
-            settings=settings, agents=agents, environment=environment, state_directory=state_directory, timing=timing
-        )
+        check_arguments(settings=settings, agents=agents, environment=environment)
+        check_arguments(state_directory=state_directory, priority=priority, timing=timing)
         self._settings = settings
         self._running: set[asyncio.Future[Any]] = set()
         self._is_closed = False
@@ -75,6 +76,7 @@ class Runtime:
             environment=environment,
             state_directory=None if state_directory is None else Path(state_directory).absolute(),
             database=None if settings is None else settings.database,
+            priority=priority,
             timing=timing,
         )
 

@@ -155,7 +155,8 @@ class Context:
         self.agents, self._ask, self._waits = agents, ask, waits
         self.joins = Joins(definition, workspaces, base=state.run.base_tree, run_id=state.run.run_id)
         self.keys = StageKeys(agents.called, trust=trust_of(trusted=not agents.settings.untrusted))
-        self._of_reviews = agents.calls.part(agents.settings, spending_of(definition, state.run, agents.settings))
+        spending = spending_of(definition, state.run, agents.settings)
+        self._of_reviews = agents.calls.part(agents.settings, spending, repo=state.run.repository)
         self._caller = self._of_reviews.caller(agents.settings, key_of=self.keys.key_of, watch_files=None)
 
     def left_usd(self, stage: str) -> float | None:
