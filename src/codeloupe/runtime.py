@@ -52,8 +52,9 @@ class Runtime:
     `agents` are the caller's own, such as a `ScriptedAgent`. They are asked in their order in the place of `agents` of
     the settings, and can be named in pipelines; one with the name of a built-in agent takes its place. `environment` is
     where settings and agents find their variables, the process's own by default. `state_directory` is where ledger,
-    history and runs are kept, the user's own by default. Where several processes share the limits of a service through
-    a `database`, calls of a better `priority` go first. `timing` is the clock of limits, waits and budget, for tests.
+    history and runs are kept, the user's own by default. Where many processes share limits through a `database`, calls
+    of `priority` 0, for which a person waits, go before those of 1 (a pull request) and 2 (a sweep). `timing` is the
+    clock of limits, waits and budget, for tests.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Runtime:
         agents: Sequence[Agent] = (),
         environment: Mapping[str, str] | None = None,
         state_directory: Path | str | None = None,
-        priority: Priority = Priority.PERSON,
+        priority: int = Priority.PERSON,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         check_arguments(settings=settings, agents=agents, environment=environment)

@@ -9,7 +9,6 @@ from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
-from codeloupe.model.agent import Priority
 from codeloupe.model.scope import ScopeRequest
 from codeloupe.model.sweep import CommitQuery
 
@@ -46,7 +45,11 @@ _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("agents", _all_in(_is_agent, Sequence), _AGENTS),
     ("agents_by_name", _all_in(_is_agent, Mapping), "a dict of agents by name"),
     ("timing", _has("clock"), "a Timing"),
-    ("priority", _is(Priority), "a codeloupe.model.agent.Priority"),
+    (
+        "priority",
+        lambda value: _is(int)(value) and value in range(3),
+        "0 (a person), 1 (a pull request) or 2 (a sweep)",
+    ),
     ("runtime?", _has("run_agent"), "a codeloupe.Runtime"),
     ("own_patterns", _all_in(_is_text, AbstractSet), "a set of texts"),
     ("commit_shas?", _all_in(_is_text, Sequence), "a list of commits"),

@@ -94,7 +94,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         environment: Mapping[str, str] | None = None,
         state_directory: Path | None = None,
         database: str | None = None,
-        priority: Priority = Priority.PERSON,
+        priority: int = Priority.PERSON,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         self.own = MappingProxyType({agent.name: agent for agent in agents})

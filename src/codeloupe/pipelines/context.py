@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace

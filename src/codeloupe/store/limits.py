@@ -271,8 +271,7 @@ def _obstacle(request: LimitedRequest, state: _State, window_seconds: float) -> 
         wait = max(wait, state.last_start + window_seconds - state.now)
     if not (blocked_by or is_full or wait > 0):
         return None
-    seconds = wait if wait > 0 and not (blocked_by or is_full) else None
-    return Waiting(seconds=seconds, pause_seconds=pause), blocked_by
+    return Waiting(seconds=wait if wait > 0 else None, pause_seconds=pause), blocked_by
 
 
 def _has_room(request: LimitedRequest, budget: MonthlyBudget, balance: _Balance, state: _State) -> bool:

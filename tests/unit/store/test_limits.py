@@ -297,6 +297,13 @@ class TestMonths:
         assert limits.start(request(budgets=of_one, concurrency=2, account="b", max_usd=0.01)) == SOMETIME
 
 
+def test_whoever_stands_still_with_the_lock_of_all_is_cut_off_by_the_server(limits: Limits) -> None:
+    shown = "SHOW idle_in_transaction_session_timeout"
+    with limits.database.writing("limits") as connection:
+        assert connection.execute(shown).fetchone() == ("30s",)
+    assert limits.database.select(shown) == [("0",)]
+
+
 def test_a_clock_that_was_set_back_opens_sooner_and_never_stays_closed(limits: Limits) -> None:
     assert limits.start(request(per_minute=1)) is None
     limits.now -= 3600

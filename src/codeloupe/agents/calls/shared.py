@@ -24,7 +24,7 @@ from codeloupe.agents.calls.budget import MARGIN, RunBudget, Spent, cost_of
 from codeloupe.agents.calls.ledger import in_thread
 from codeloupe.agents.calls.limiter import Place, Timing
 from codeloupe.errors import StoreError
-from codeloupe.model.agent import AgentRequest, AgentResult, Priority
+from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Waiting
 from codeloupe.model.ports import Agent
 
@@ -74,7 +74,7 @@ class SharedCalls:
         options: SharedOptions,
         *,
         timing: Timing,
-        priority: Priority,
+        priority: int,
         name_of: Callable[[Path], Awaitable[tuple[str, str]]],
     ) -> None:
         self.limits, self.options, self.timing = limits, options, timing
@@ -115,20 +115,25 @@ class SharedCalls:
 
     async def end(self, wanted: LimitedRequest, ending: Ending) -> str:
         """Record the end of a request; why that could not be done, if so."""
-        problem = ""
+
+        def record() -> str:
+            # Noted in the same step, so that a cancellation meanwhile does not lose it.
+            try:
+                self.limits.end(wanted, ending)
+            except StoreError as error:
+                self._unrecorded.append((wanted, ending))
+                _log.warning("the end of a request could not be recorded, which is tried again: %s", error)
+                return error.message
+            return ""
+
         try:
-            await in_thread(lambda: self.limits.end(wanted, ending))
-        except StoreError as error:
-            problem = error.message
-            self._unrecorded.append((wanted, ending))
-            _log.warning("the end of a request could not be recorded, which is tried again: %s", error)
+            return await in_thread(record)
         finally:
             self._held -= 1
             self.changed.set()
             if not self._held and not self._unrecorded and self._renewing is not None:
                 self._renewing.cancel()
                 self._renewing = None
-        return problem
 
     async def _renew(self) -> None:
         while self._held or self._unrecorded:
