@@ -24,7 +24,7 @@ from codeloupe.testing import AgentStep, Json, ScriptedAgent, Text
 from tests.endings import comes_to_pass
 from tests.pipeline_files import write_pipeline
 from tests.repository import GitRepository
-from tests.unit.agents.test_shared import most_in
+from tests.unit.agents.samples import most_in
 
 HELLO = Text("hello")
 # A worker: `url`, what it shares, and how many calls it makes. It says when it is ready and when it is asked.

@@ -28,6 +28,8 @@ _SUCCESSES_TO_GROW = 10
 # One dear answer is not what all will cost for ever: of 100 answers later, a seventh of it is left.
 _FORGETTING = 0.98
 _FORGOTTEN_SECONDS = 3600.0
+# What a service asks for may be nonsense, and here it outlasts every process: one asks again after a day.
+_LONGEST_PAUSE_SECONDS = 86_400.0
 _LOCK = "limits"
 # The server's time, unless a test has its own.
 _NOW = "coalesce(?::double precision, extract(epoch FROM clock_timestamp())::double precision)"
@@ -207,7 +209,7 @@ class SharedLimits:
             if ending.next_usd is not None:
                 answers, next_usd = answers + 1, max(ending.next_usd, _FORGETTING * next_usd)
             if ending.refused:
-                opens_at, successes = max(opens_at, now + ending.pause_seconds), 0
+                opens_at, successes = max(opens_at, now + min(ending.pause_seconds, _LONGEST_PAUSE_SECONDS)), 0
                 # Those that began before the places were lowered say nothing about the lower number.
                 if is_of_now:
                     before = running if request.concurrency is None else request.concurrency

@@ -21,7 +21,7 @@ from codeloupe.store.ledger import Owner
 from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.testing import AgentStep, Delay, Hang, ScriptedAgent, Text
-from tests.unit.agents.samples import made_up_token, overloaded, rate_limited, request, result, unheard
+from tests.unit.agents.samples import made_up_token, most_in, overloaded, rate_limited, request, result, unheard
 from tests.unit.agents.virtual_time import MIDNIGHT, run_virtually, virtual_clock, virtual_timing, virtually
 
 pytestmark = pytest.mark.program
@@ -84,16 +84,6 @@ def database(postgres_url: str) -> Iterator[PostgresDatabase]:
 
 async def ask(caller: AgentCaller, agent: ScriptedAgent, **fields: Any) -> AgentResult:
     return await caller.call(request(**fields), agent=agent, emit=unheard)
-
-
-def most_in(starts: list[float], seconds: float) -> int:
-    """The most starts in any time of that length."""
-    ordered, first, most = sorted(starts), 0, 0
-    for position, start in enumerate(ordered):
-        while start - ordered[first] >= seconds:
-            first += 1
-        most = max(most, position - first + 1)
-    return most
 
 
 class TestRate:

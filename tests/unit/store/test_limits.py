@@ -169,7 +169,10 @@ class TestRefusal:
         assert limits.start(request(), 1) == Waiting(seconds=30.0, pause_seconds=30.0)
         assert limits.start(request(account="b"), 1) is None
         limits.now += 30
-        assert limits.start(request(priority=-1), 1) is None
+        last = request(priority=-1)
+        assert limits.start(last, 1) is None
+        limits.end(last, replace(REFUSED, pause_seconds=1e15))
+        assert limits.start(request(), 1) == Waiting(seconds=86_400.0, pause_seconds=86_400.0)
 
 
 class TestLeases:
