@@ -20,9 +20,9 @@ from psycopg_pool import AsyncConnectionPool
 
 from bench.table import BenchRow
 from bench.workers import new_database, ours
+from codeloupe.model.agent import Priority
 from codeloupe.store.postgres import CONNECTING, PostgresDatabase
 from codeloupe.system.postgres_server import PostgresServer
-from codeloupe.workers.jobs import Urgency
 from codeloupe.workers.queue import JobQueue
 from codeloupe.workers.worker import FETCH, FINISH
 
@@ -57,7 +57,7 @@ async def _simulated(url: str, workers: int) -> tuple[float, list[float]]:
     with PostgresDatabase(url) as database:
         queue = JobQueue(database)
         queue.prepare()
-        queue.ask(*ours(workers * _JOBS_EACH), urgency=Urgency.SWEEP)
+        queue.ask(*ours(workers * _JOBS_EACH), priority=Priority.SWEEP)
     fetches: list[float] = []
     kwargs: dict[str, Any] = {**CONNECTING, "autocommit": True}
     async with AsyncConnectionPool(url, kwargs=kwargs, min_size=_CONNECTIONS, max_size=_CONNECTIONS) as pool:

@@ -16,9 +16,10 @@ import procrastinate
 import psycopg
 
 from bench.table import BenchRow
+from codeloupe.model.agent import Priority
 from codeloupe.store.postgres import CONNECTING, PostgresDatabase
 from codeloupe.system.postgres_server import PostgresServer
-from codeloupe.workers.jobs import Job, JobKind, Outcome, Urgency
+from codeloupe.workers.jobs import Job, JobKind, Outcome
 from codeloupe.workers.queue import JobQueue
 from codeloupe.workers.worker import Report, Worker
 
@@ -48,7 +49,7 @@ def _jobs_a_second(server: PostgresServer, kind: str, workers: int) -> float:
     with new_database(server) as url, _running(kind, url, workers, _SLOTS) as queue:
         started = time.perf_counter()
         if kind == "ours":
-            queue.ask(*ours(_JOBS), urgency=Urgency.SWEEP)
+            queue.ask(*ours(_JOBS), priority=Priority.SWEEP)
         else:
             asyncio.run(_ask_bare(url))
         _wait(queue, _JOBS)
@@ -59,11 +60,11 @@ def _pull_request_wait(server: PostgresServer, *, sweep: bool) -> float:
     """How long twenty pull requests wait on average, which come at once while a sweep runs, or while none does."""
     with new_database(server) as url, _running("second", url, 4, 4) as queue:
         if sweep:
-            queue.ask(*_commits(2_000), urgency=Urgency.SWEEP)
+            queue.ask(*_commits(2_000), priority=Priority.SWEEP)
             time.sleep(3.0)
         for number in range(20):
             job = Job(kind=JobKind.REVIEW, repository="r", description=str(number), pull_request=str(number))
-            queue.ask(job, urgency=Urgency.PULL_REQUEST)
+            queue.ask(job, priority=Priority.PULL_REQUEST)
         of_requests = "args #>> '{job,pull_request}' IS NOT NULL"
         while queue.database.select(f"SELECT count(*) FROM procrastinate_jobs WHERE {of_requests} AND status = 'todo'")[
             0
@@ -84,7 +85,7 @@ def _commits(count: int) -> list[Job]:
 def _long_jobs(server: PostgresServer) -> float:
     with new_database(server) as url, _running("second", url, _LONG_WORKERS, _LONG_SLOTS) as queue:
         started = time.perf_counter()
-        queue.ask(*ours(_LONG_JOBS), urgency=Urgency.PULL_REQUEST)
+        queue.ask(*ours(_LONG_JOBS), priority=Priority.PULL_REQUEST)
         _wait(queue, _LONG_JOBS)
         return time.perf_counter() - started
 

@@ -22,7 +22,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, agent_key, trust_of
 from codeloupe.engine.settings import configure
 from codeloupe.errors import Cancelled, UsageError
-from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds
+from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds, Priority
 from codeloupe.model.ports import Agent, AgentEventSink, EventSink, ReviewOptions
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ class Runtime:
     `agents` are the caller's own, such as a `ScriptedAgent`. They are asked in their order in the place of `agents` of
     the settings, and can be named in pipelines; one with the name of a built-in agent takes its place. `environment` is
     where settings and agents find their variables, the process's own by default. `state_directory` is where ledger,
-    history and runs are kept, the user's own by default. `database` is one that is open
-    already, in the place of what the settings name. `timing` is the clock of limits, waits and budget, for tests.
+    history and runs are kept, the user's own by default. `database` is one that is open already, in the place of what the
+    settings name. Where many processes share limits through it, calls of `priority` 0, for which a person waits, go
+    before those of 1 (a pull request) and 2 (a sweep). `timing` is the clock of limits, waits and budget, for tests.
     """
 
     def __init__(
@@ -65,11 +66,11 @@ class Runtime:
         environment: Mapping[str, str] | None = None,
         state_directory: Path | str | None = None,
         database: Database | None = None,
+        priority: int = Priority.PERSON,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
-        check_arguments(
-            settings=settings, agents=agents, environment=environment, state_directory=state_directory, timing=timing
-        )
+        check_arguments(settings=settings, agents=agents, environment=environment)
+        check_arguments(state_directory=state_directory, priority=priority, timing=timing)
         self._settings = settings
         self._running: set[asyncio.Future[Any]] = set()
         self._is_closed = False
@@ -78,6 +79,7 @@ class Runtime:
             environment=environment,
             state_directory=None if state_directory is None else Path(state_directory).absolute(),
             database=database or (None if settings is None else settings.database),
+            priority=priority,
             timing=timing,
         )
 

@@ -14,7 +14,7 @@ from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import Display, choose_mode
 from codeloupe.cli.verbs import Interrupted, Output, loaded_by, note, run_to_end, write_result
-from codeloupe.config.loading import database_url
+from codeloupe.config.loading import database_url, user_settings
 from codeloupe.errors import JobNotDone, StoreError, UsageError, install_command
 from codeloupe.reports import Layout, render, render_sweep
 from codeloupe.reports.wording import counted, duration
@@ -193,7 +193,7 @@ def review_on_workers(
             )
     flags = {key: value for key, value in flags_of(arguments).items() if value is not None}
     with opened_queue() as queue:
-        more: dict[str, Any] = {"repo": arguments.repo, "context": context, "fresh": arguments.fresh}
+        more: dict[str, Any] = {"repo": arguments.repo, "context": context, "fresh": arguments.fresh, "tenant": _team()}
         if isinstance(scope, PullRequestScope):
             job_id = run_to_end(ask_for_pull_request(queue, scope, flags=flags, **more))
         else:
@@ -213,6 +213,7 @@ def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argp
     from codeloupe.workers.requests import ask_for_commits
 
     more: dict[str, Any] = {"repo": arguments.repo, "strict": arguments.strict, "fresh": arguments.fresh}
+    more["tenant"] = _team()
     with opened_queue() as queue:
         sweep_id, count = run_to_end(ask_for_commits(queue, query, loaded, **more))
         if not count:
@@ -222,6 +223,10 @@ def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argp
         what = f"sweep {sweep_id}: {counted(count, 'commit')} in the queue"
         note(f"{what}; `codeloupe jobs watch {sweep_id}` follows them too", quiet=arguments.quiet)
         return watched_sweep(queue, sweep_id, quiet=arguments.quiet)
+
+
+def _team() -> str:
+    return user_settings(os.environ).team or ""
 
 
 class _Watching(Display):

@@ -45,6 +45,11 @@ _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("agents", _all_in(_is_agent, Sequence), _AGENTS),
     ("agents_by_name", _all_in(_is_agent, Mapping), "a dict of agents by name"),
     ("timing", _has("clock"), "a Timing"),
+    (
+        "priority",
+        lambda value: _is(int)(value) and value in range(3),
+        "0 (a person), 1 (a pull request) or 2 (a sweep)",
+    ),
     ("runtime?", _has("run_agent"), "a codeloupe.Runtime"),
     ("own_patterns", _all_in(_is_text, AbstractSet), "a set of texts"),
     ("commit_shas?", _all_in(_is_text, Sequence), "a list of commits"),

@@ -129,8 +129,13 @@ def database_url(environment: Mapping[str, str]) -> str | None:
     user_file = user_file_path(environment)
     if not environment.get(f"{_PREFIX}DATABASE", "").strip() and (user_file is None or not user_file.exists()):
         return None
-    loaded = load_settings(repository_file=None, user_file=user_file, environment=environment, flags={})
-    return loaded.settings.database
+    return user_settings(environment).database
+
+
+def user_settings(environment: Mapping[str, str]) -> Settings:
+    """What the user has set, whatever repository this is about. Raises ConfigError."""
+    user_file = user_file_path(environment)
+    return load_settings(repository_file=None, user_file=user_file, environment=environment, flags={}).settings
 
 
 def load_settings_from_disk(

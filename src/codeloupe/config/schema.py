@@ -82,8 +82,8 @@ def _text(meaning: str, *, user_only: bool = False) -> Any:
     return _setting(None, optional(kinds.TEXT), meaning, user_only=user_only)
 
 
-def _limit(meaning: str) -> Any:
-    return _setting(None, optional(kinds.WHOLE_NUMBER), meaning)
+def _limit(meaning: str, *, user_only: bool = False) -> Any:
+    return _setting(None, optional(kinds.WHOLE_NUMBER), meaning, user_only=user_only)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -238,6 +238,31 @@ class Settings(Struct, frozen=True, kw_only=True):
         "The Postgres database that ledger, history and runs are kept in, and through which many machines share limits "
         "and jobs. Not set: one SQLite file on this machine.",
         user_only=True,
+    )
+    shared_concurrency: int | None = _limit(
+        "How many requests may run at a time for one agent with one key, over all processes that share the `database`. "
+        "Not set: only fewer after the service had no room.",
+        user_only=True,
+    )
+    shared_calls_per_minute: int | None = _limit(
+        "How many requests may start in a minute for one agent with one key, over all processes that share the "
+        "`database`; each attempt counts.",
+        user_only=True,
+    )
+    team: str | None = _setting(
+        None, optional(kinds.NAME), "The team whose budget pays for what is asked here.", user_only=True
+    )
+    monthly_budget_usd: float | None = _setting(
+        None,
+        _DOLLARS,
+        "Stop before all who share the `database` spend more than this many dollars in a calendar month (UTC).",
+        user_only=True,
+    )
+    monthly_team_budget_usd: float | None = _setting(
+        None, _DOLLARS, "The same for what the `team` spends, over all its repositories.", user_only=True
+    )
+    monthly_repository_budget_usd: float | None = _setting(
+        None, _DOLLARS, "The same for what is spent on each repository.", user_only=True
     )
     allow_bypass: bool = _switch(
         "Let an agent run any command without asking, when a call asks for that by name.", on=False, user_only=True

@@ -23,7 +23,7 @@ from codeloupe.config.loading import database_url
 from codeloupe.config.schema import Settings
 from codeloupe.git.changes import changed_between, identity, read_tree_state
 from codeloupe.git.repository import open_repository
-from codeloupe.model.agent import AgentRequest
+from codeloupe.model.agent import AgentRequest, Priority
 from codeloupe.model.ports import Agent
 from codeloupe.store import open_database
 from codeloupe.store.history import DatabaseHistory
@@ -33,6 +33,7 @@ from codeloupe.store.sqlite import state_directory
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
+    from codeloupe.agents.calls.shared import SharedCalls
 
 UNEXPECTED_ERROR = "unexpected_error"
 # Raised with every change of the texts and fields in `prompts/`, of the schemas and of what is put around them.
@@ -83,6 +84,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     `agents` are the caller's own, before built-in ones of the same names. Limits and budget are the first call's.
     `database` is a shared one or its URL, in the place of what the user has set; one that is given is not closed here.
+    Through it processes share limits, in which calls of a better `priority` go first.
     """
 
     def __init__(
@@ -92,13 +94,17 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         environment: Mapping[str, str] | None = None,
         state_directory: Path | None = None,
         database: Database | str | None = None,
+        priority: int = Priority.PERSON,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         self.own = MappingProxyType({agent.name: agent for agent in agents})
         self.environment = os.environ if environment is None else environment
         self._state_directory = state_directory
         self._database = database
+        self._priority = priority
         self._timing = timing
+        self._repo: Path | None = None
+        self._names: dict[Path, tuple[str, str]] = {}
         self._caller: AgentCaller | None = None
 
     @cached_property
@@ -142,11 +148,13 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         fresh: bool = False,
         key_of: KeyOf | None = None,
         watch_files: WatchFiles | None = _watch,
+        repo: Path | None = None,
     ) -> AgentCaller:
         """What makes agent calls under the limits that all calls share. Raises StoreError without a place for a ledger.
 
         `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files`
         says which files a call changed, by git unless something else is given; None for a caller who finds out itself.
+        `repo` is the repository that pays, where shared budgets are counted; else it is the directory of each call.
         """
         return self._shared(settings).variant(
             key_of=key_of,
@@ -154,11 +162,16 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
             mask_prompts=settings.mask_prompts,
             fresh=fresh,
             wait_for_quota=settings.wait_for_quota,
+            repo=self._repo or repo,
         )
 
-    def part(self, settings: Settings, limits: SpendingLimits) -> AgentCalls:
-        """The same for some of the calls, which have limits of their own beside those of all. Raises as `caller`."""
+    def part(self, settings: Settings, limits: SpendingLimits, *, repo: Path | None = None) -> AgentCalls:
+        """The same for some of the calls, which have limits of their own beside those of all. Raises as `caller`.
+
+        `repo` pays for all of them, also for those that are made for another.
+        """
         part = copy(self)
+        part._repo = self._repo or repo  # noqa: SLF001 - ours
         part._caller = self._shared(settings).variant(key_of=None, watch_files=None, limits=limits)  # noqa: SLF001 - ours
         return part
 
@@ -176,8 +189,38 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
                 ),
                 ledger=DatabaseLedger(self.database),
                 timing=self._timing,
+                shared=self._shared_limits(settings) if self.database.is_shared else None,
             )
         return self._caller
+
+    def _shared_limits(self, settings: Settings) -> SharedCalls:
+        from codeloupe.agents.calls.shared import SharedCalls, SharedOptions  # noqa: PLC0415 - not without a server
+        from codeloupe.store.limits import SharedLimits  # noqa: PLC0415 - as above
+
+        options = SharedOptions(
+            concurrency=settings.shared_concurrency,
+            calls_per_minute=settings.shared_calls_per_minute,
+            team=settings.team,
+            monthly_usd=settings.monthly_budget_usd,
+            monthly_team_usd=settings.monthly_team_budget_usd,
+            monthly_repository_usd=settings.monthly_repository_budget_usd,
+        )
+        limits = SharedLimits(self.database)
+        return SharedCalls(limits, options, timing=self._timing, priority=self._priority, name_of=self._name_of)
+
+    async def _name_of(self, repo: Path) -> tuple[str, str]:
+        """What a repository is called by all who spend for it, and by a person."""
+        if repo not in self._names:
+            from codeloupe.git.identity import find_identity  # noqa: PLC0415 - not without a server
+
+            try:
+                found = await find_identity(repo, DatabaseHistory(self.database).root_of)
+            except errors.CodeloupeError:
+                return str(repo), repo.name
+            # The same in a whole clone and in a shallow one, in which the root is not known.
+            name = next((name for name in found.names if name.startswith("origin:")), found.names[0])
+            self._names[repo] = name, found.label
+        return self._names[repo]
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -209,7 +209,7 @@ class Reviewers(Struct):
         from codeloupe.engine.ask import CallOptions
 
         settings, is_sdk = self.settings, one.info.type == "agent_sdk"
-        caller = self.calls.caller(settings, fresh=self.fresh, key_of=review_key)
+        caller = self.calls.caller(settings, fresh=self.fresh, key_of=review_key, repo=self.repo)
         seconds = settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds
         return {
             "ask": lambda request, emit: caller.call(request, agent=one.agents, emit=emit),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -29,6 +29,14 @@ class PermissionMode(StrEnum):
     def may_write(self) -> bool:
         """Whether files may be changed in this mode."""
         return self in (PermissionMode.ACCEPT_EDITS, PermissionMode.BYPASS)
+
+
+class Priority(IntEnum):
+    """Whose calls go first where many processes share the limits of a service."""
+
+    PERSON = 0
+    PULL_REQUEST = 1
+    SWEEP = 2
 
 
 class DefaultSeconds(float):

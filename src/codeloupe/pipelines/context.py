@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,13 +31,14 @@ AskPerson = Callable[[StageRecord, str], Awaitable[pipeline.Approval | None]]
 
 
 class RunAgents(Struct, frozen=True):
-    """The agents of a run by name. `agent` and `model` are for stages that name none."""
+    """The agents of a run by name. `agent` and `model` are for stages that name none; `repo` pays for all of them."""
 
     calls: AgentCalls
     settings: Settings
     own: Mapping[str, Agent]
     agent: str | None = None
     model: str | None = None
+    repo: Path | None = None
 
     @property
     def _usual(self) -> tuple[str, ...]:
@@ -155,7 +157,8 @@ class Context:
         self.agents, self._ask, self._waits = agents, ask, waits
         self.joins = Joins(definition, workspaces, base=state.run.base_tree, run_id=state.run.run_id)
         self.keys = StageKeys(agents.called, trust=trust_of(trusted=not agents.settings.untrusted))
-        self._of_reviews = agents.calls.part(agents.settings, spending_of(definition, state.run, agents.settings))
+        spending = spending_of(definition, state.run, agents.settings)
+        self._of_reviews = agents.calls.part(agents.settings, spending, repo=agents.repo)
         self._caller = self._of_reviews.caller(agents.settings, key_of=self.keys.key_of, watch_files=None)
 
     def left_usd(self, stage: str) -> float | None:

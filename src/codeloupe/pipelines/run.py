@@ -182,7 +182,7 @@ async def _prepared(
     settings = options.settings or (await configure(repo=place, environment=calls.environment)).settings
     repository = None if definition.workspace is WorkspaceKind.DIRECTORY else await open_repository(place)
     own = {**calls.own, **options.agents}
-    agents = RunAgents(calls, settings, own, options.agent, options.model or settings.model)
+    agents = RunAgents(calls, settings, own, options.agent, options.model or settings.model, place)
     agents.check(definition)
     for stage in definition.stages:
         for gate in stage.gates:

@@ -49,6 +49,7 @@ _WORDS = (
 _EXPLANATIONS: dict[str, tuple[str, str, bool]] = {
     "08": ("lost the connection", "look whether the server and the network are up, and try again", True),
     "25006": ("is read-only, as a standby is", "give the URL of the primary server", False),
+    "25P03": ("ended a transaction in which nothing happened for long", "try again", True),
     "28": ("refused the login", f"{_CHECK_URL}: user name, password and the server's pg_hba.conf", False),
     "3D000": ("does not have that database", f"create it with `createdb`, or {_CHECK_URL}", False),
     "40": ("ended a transaction that met another", "try again", True),
@@ -182,7 +183,12 @@ class PostgresDatabase:
         """A connection in a transaction, on the server's disk when the block ends; of those `about` the same, one."""
         with self._transaction("BEGIN") as session:
             if about:
-                session.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (about,))
+                # One that stands still meanwhile, as a stopped process does, must not hold up all others.
+                session.execute(
+                    "SELECT set_config('idle_in_transaction_session_timeout', '30s', true),"
+                    " pg_advisory_xact_lock(hashtextextended(?, 0))",
+                    (about,),
+                )
             yield session
 
     def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:

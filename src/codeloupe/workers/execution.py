@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import ABOUT, USER_KEYS, Settings
 from codeloupe.engine.prepare import fetch
@@ -54,11 +56,13 @@ class JobExecutor:
         """Let others know that a job is not tried again: its sweep does not wait for it."""
         if job.sweep is not None:
             opened = self._mirrors.opened(_address(job), revisions=[job.sweep.commit])
-            async with opened as place, self._runtime(Settings()) as runtime:
+            async with opened as place, self._runtime(Settings(), job) as runtime:
                 await runtime.give_up_commit(job.sweep, reason, repo=place)
 
-    def _runtime(self, settings: Settings) -> Runtime:
-        return Runtime(settings, environment=self._environment, database=self._database)
+    def _runtime(self, settings: Settings, job: Job) -> Runtime:
+        # Whoever asks pays.
+        paid = replace(settings, team=job.tenant or settings.team)
+        return Runtime(paid, environment=self._environment, database=self._database, priority=job.priority)
 
     async def _settings(self, scope: ScopeRequest, place: Path, job: Job) -> Settings:
         return (await configure(scope, repo=place, flags=job.flags, environment=self._environment)).settings
@@ -73,7 +77,7 @@ class JobExecutor:
                 if isinstance(scope, PullRequestScope):
                     scope, place = await fetch(scope, repo=mirror, into=directory)
                 settings = await self._settings(scope, place, job)
-                async with self._runtime(settings) as runtime:
+                async with self._runtime(settings, job) as runtime:
                     review = await runtime.review(scope, repo=place, **options)
         outcome = Outcome(exit_code=review.exit_code, summary=review.summary, review_id=review.review_id)
         if reason := _why_again(review):
@@ -89,7 +93,7 @@ class JobExecutor:
         wanted = [part.commit, part.newest, *(name for name in part.revision.split("..") if name)]
         async with self._mirrors.opened(_address(job), revisions=wanted) as place:
             settings = await self._settings(scope_of(query), place, job)
-            async with self._runtime(settings) as runtime:
+            async with self._runtime(settings, job) as runtime:
                 reviewed = await runtime.review_commit(part, repo=place, fresh=job.fresh, emit=_listening(report))
         outcome = Outcome(exit_code=_exit_code(reviewed), summary=_in_short(reviewed), sweep_id=part.sweep_id)
         if reviewed.review is not None and (reason := _why_again(reviewed.review)):
@@ -104,7 +108,7 @@ class JobExecutor:
 
         # A person may take days to decide, and the place is needed: the answer puts the run into the queue again.
         options = RunOptions(wait_for_approval=False, watch=watch)
-        async with self._runtime(Settings(**job.flags)) as runtime:
+        async with self._runtime(Settings(**job.flags), job) as runtime:
             run = await runtime.resume_run(job.run_id or "", options=options)
         code = 0 if run.state in (StageState.COMPLETED, StageState.AWAITING_APPROVAL) else 1
         return Outcome(exit_code=code, summary=f"{run.state.value}: {run.reason}".rstrip(": "), run_id=run.run_id)

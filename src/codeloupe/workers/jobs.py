@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
+from codeloupe.model.agent import Priority
 from codeloupe.model.sweep import SweepPart
 
 REVIEWS, SWEEPS, PIPELINES = QUEUES = ("reviews", "sweeps", "pipelines")
@@ -26,14 +27,6 @@ class JobKind(StrEnum):
         return {JobKind.REVIEW: REVIEWS, JobKind.COMMIT: SWEEPS, JobKind.PIPELINE: PIPELINES}[self]
 
 
-class Urgency(IntEnum):
-    """Who waits for it: what is more urgent goes first."""
-
-    SWEEP = 0
-    PULL_REQUEST = 1
-    PERSON = 2
-
-
 class Job(Struct, frozen=True, kw_only=True):
     """What is asked of a worker.
 
@@ -46,6 +39,7 @@ class Job(Struct, frozen=True, kw_only=True):
     kind: JobKind
     repository: str
     description: str
+    priority: Priority = Priority.PERSON
     tenant: str = ""
     flags: dict[str, Any] = {}
     pull_request: str | None = None
@@ -107,7 +101,7 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     job_id: int
     job: Job
     state: JobState
-    urgency: Urgency
+    priority: Priority
     attempts: int = 0
     asked_at: datetime | None = None
     started_at: datetime | None = None

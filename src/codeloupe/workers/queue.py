@@ -1,7 +1,7 @@
 """The queue: what asks for jobs, lists, cancels and tries them again. Its tables are procrastinate's and a few of ours.
 
-Order. A class of urgency is a range of priorities. Whenever something is asked for, what waits in its class is put into
-a fair order: one job of each tenant in turn, of a tenant one of each repository in turn, of a repository the oldest
+Order. Each of our priorities is a range of the queue's numbers, of which the highest goes first. Whenever something is
+asked for, what waits in its range is put into a fair order: one job of each tenant in turn, of a tenant one of each repository in turn, of a repository the oldest
 first. So somebody who asks for one review does not wait for the thousands that others asked for before.
 """
 
@@ -13,15 +13,17 @@ from datetime import datetime
 from importlib import resources
 
 import msgspec
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError, UsageError
+from codeloupe.model.agent import Priority
 from codeloupe.store.interface import Connection
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.workers.jobs import Job, JobRecord, JobState, Outcome, Progress, Urgency
+from codeloupe.workers.jobs import Job, JobRecord, JobState, Outcome, Progress
 
 TASK = "codeloupe"
 CHANNEL = "codeloupe_jobs"
-# How many priorities a class has.
+# How many numbers of the queue a priority has.
 _SPAN = 500_000_000
 _STATES = {
     "todo": JobState.WAITING,
@@ -68,14 +70,14 @@ _OF_THE_DEAD = f"""
 """  # noqa: S608 - words of ours
 
 
-def top_of(urgency: Urgency) -> int:
-    """The priority of the first job of a class."""
-    return (urgency + 1) * _SPAN
+def top_of(priority: Priority) -> int:
+    """The number of the first job of a priority."""
+    return (len(Priority) - priority) * _SPAN
 
 
-def urgency_of(priority: int) -> Urgency:
-    """The class that a priority belongs to."""
-    return Urgency(max(0, min(Urgency.PERSON, -(-priority // _SPAN) - 1)))
+def priority_of(number: int) -> Priority:
+    """The priority that a number in the queue belongs to."""
+    return Priority(max(0, min(len(Priority) - 1, len(Priority) - -(-number // _SPAN))))
 
 
 class JobQueue:
@@ -94,7 +96,7 @@ class JobQueue:
                 connection.execute((resources.files("procrastinate.sql") / "schema.sql").read_text("utf-8"))
         self._is_ready = True
 
-    def ask(self, *jobs: Job, urgency: Urgency) -> tuple[int, ...]:
+    def ask(self, *jobs: Job, priority: Priority) -> tuple[int, ...]:
         """Put jobs in the queue, all or none; their numbers. Those of one call are for one tenant and repository.
 
         Of a pull request or a run at most one waits: where there is one, it stands for the new request too, since it
@@ -103,12 +105,13 @@ class JobQueue:
         if not jobs:
             return ()
         self.prepare()
+        jobs = tuple(replace(job, priority=priority) for job in jobs)
         if len(jobs) == 1 and jobs[0].alone is not None:
-            return (self.database.persist(lambda: self._ask_alone(jobs[0], urgency)),)
-        with self.database.writing(f"queue {urgency.name}") as connection:
-            return _put(connection, jobs, urgency)
+            return (self.database.persist(lambda: self._ask_alone(jobs[0], priority)),)
+        with self.database.writing(f"queue {priority.name}") as connection:
+            return _put(connection, jobs, priority)
 
-    def _ask_alone(self, job: Job, urgency: Urgency) -> int:
+    def _ask_alone(self, job: Job, priority: Priority) -> int:
         with self.database.writing(f"job {job.alone}") as connection:
             running = connection.execute(
                 "SELECT id, args -> 'job' ->> 'head' FROM procrastinate_jobs WHERE lock = ? AND status = 'doing'",
@@ -125,13 +128,13 @@ class JobQueue:
             ).fetchone()
             if waiting is not None:
                 # Whoever is in a hurry takes the others along.
-                priority = max(waiting[1], top_of(urgency) if urgency > urgency_of(waiting[1]) else 0)
+                number = top_of(priority) if priority < priority_of(waiting[1]) else waiting[1]
                 connection.execute(
                     "UPDATE procrastinate_jobs SET args = ?::jsonb, priority = ? WHERE id = ?",
-                    (_as_json({"job": msgspec.to_builtins(job)}), priority, waiting[0]),
+                    (_as_json({"job": msgspec.to_builtins(job)}), number, waiting[0]),
                 )
                 return int(waiting[0])
-            return _put(connection, (job,), urgency)[0]
+            return _put(connection, (job,), priority)[0]
 
     def find(self, job_id: int) -> JobRecord:
         """A job as it is now. Raises UsageError for one that is not there."""
@@ -259,10 +262,10 @@ class JobQueue:
             yield _record(*row)
 
 
-def _put(connection: Connection, jobs: Sequence[Job], urgency: Urgency) -> tuple[int, ...]:
-    """Put jobs into the queue, and what waits in their class into a fair order."""
-    connection.execute("SELECT pg_advisory_xact_lock(?, ?)", (_RANKS, urgency.value))
-    top = top_of(urgency)
+def _put(connection: Connection, jobs: Sequence[Job], priority: Priority) -> tuple[int, ...]:
+    """Put jobs into the queue, and what else waits with their priority into a fair order."""
+    connection.execute("SELECT pg_advisory_xact_lock(?, ?)", (_RANKS, priority.value))
+    top = top_of(priority)
     rows = [
         {"queue": job.kind.queue, "lock": job.alone, "arguments": {"job": msgspec.to_builtins(job)}} for job in jobs
     ]
@@ -295,7 +298,7 @@ def _record(  # noqa: PLR0913, PLR0917 - the columns, in their order
     job_id: int,
     job: object,
     status: str,
-    priority: int,
+    number: int,
     attempts: int,
     scheduled_at: datetime | None,
     host: str | None,
@@ -312,7 +315,7 @@ def _record(  # noqa: PLR0913, PLR0917 - the columns, in their order
             job_id=job_id,
             job=msgspec.convert(job, Job),
             state=state,
-            urgency=urgency_of(priority),
+            priority=priority_of(number),
             attempts=attempts,
             asked_at=asked_at,
             started_at=started_at,

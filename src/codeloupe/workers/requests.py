@@ -15,9 +15,10 @@ from codeloupe.git.commits import list_commits
 from codeloupe.git.pull_request import RemoteAddress, locate_pull_request, parse_remote
 from codeloupe.git.repository import Repository, open_repository, origin_url
 from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.agent import Priority
 from codeloupe.model.scope import CommitScope, PullRequestScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitQuery, SweepPart
-from codeloupe.workers.jobs import Job, JobKind, Urgency
+from codeloupe.workers.jobs import Job, JobKind
 from codeloupe.workers.queue import JobQueue
 
 
@@ -34,7 +35,7 @@ async def ask_for_pull_request(
     *,
     repo: Path,
     flags: dict[str, Any],
-    urgency: Urgency = Urgency.PERSON,
+    priority: Priority = Priority.PERSON,
     **more: Any,
 ) -> int:
     """Have a pull request reviewed, as it is now; the number of the job. Settings are its base's, and `flags`."""
@@ -49,7 +50,7 @@ async def ask_for_pull_request(
         head=head,
         **more,
     )
-    return queue.ask(job, urgency=urgency)[0]
+    return queue.ask(job, priority=priority)[0]
 
 
 async def ask_for_scope(
@@ -74,7 +75,7 @@ async def ask_for_scope(
         range=None if is_commit else f"{sides.base}..{head}",
         **more,
     )
-    return queue.ask(job, urgency=Urgency.PERSON)[0]
+    return queue.ask(job, priority=Priority.PERSON)[0]
 
 
 async def ask_for_commits(
@@ -114,7 +115,7 @@ async def ask_for_commits(
         )
         for position, commit in enumerate(commits)
     ]
-    queue.ask(*jobs, urgency=Urgency.SWEEP)
+    queue.ask(*jobs, priority=Priority.SWEEP)
     return sweep_id, len(jobs)
 
 

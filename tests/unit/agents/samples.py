@@ -32,6 +32,16 @@ def overloaded() -> Overloaded:
     return Overloaded("the service has no room", agent="scripted")
 
 
+def most_in(starts: list[float], seconds: float) -> int:
+    """The most starts in any time of that length."""
+    ordered, first, most = sorted(starts), 0, 0
+    for position, start in enumerate(ordered):
+        while start - ordered[first] >= seconds:
+            first += 1
+        most = max(most, position - first + 1)
+    return most
+
+
 def made_up_token(letter: str = "a") -> str:
     """What looks like a key; put together here, so that none stands in a file."""
     return "-".join(("sk", "ant", letter * 24))

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import UsageError
+from codeloupe.model.agent import Priority
 from codeloupe.model.sweep import SweepPart
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.workers.jobs import Job, JobKind, JobState, Urgency
-from codeloupe.workers.queue import JobQueue, top_of, urgency_of
+from codeloupe.workers.jobs import Job, JobKind, JobState
+from codeloupe.workers.queue import JobQueue, priority_of, top_of
 
 pytestmark = pytest.mark.program
 
@@ -61,9 +62,9 @@ def running(queue: JobQueue, pulse_seconds_ago: float = 0.0) -> int:
 
 def test_a_job_comes_back_as_it_was_asked_for(queue: JobQueue) -> None:
     job = Job(kind=JobKind.REVIEW, repository="r", description="é\ud800\0", flags={"include": ["a b"]}, commit="c" * 40)
-    (number,) = queue.ask(job, urgency=Urgency.PERSON)
+    (number,) = queue.ask(job, priority=Priority.PERSON)
     found = queue.find(number)
-    assert (found.state, found.urgency, found.job.flags) == (JobState.WAITING, Urgency.PERSON, job.flags)
+    assert (found.state, found.priority, found.job.flags) == (JobState.WAITING, Priority.PERSON, job.flags)
     assert found.asked_at is not None
     assert [one.job_id for one in queue.list()] == [number]
     assert queue.list(states=[JobState.RUNNING]) == []
@@ -72,34 +73,34 @@ def test_a_job_comes_back_as_it_was_asked_for(queue: JobQueue) -> None:
 
 
 def test_a_person_goes_before_a_pull_request_and_that_before_a_sweep(queue: JobQueue) -> None:
-    queue.ask(*commits("sweep", 2), urgency=Urgency.SWEEP)
-    queue.ask(pull_request(1), urgency=Urgency.PULL_REQUEST)
-    queue.ask(pull_request(2), urgency=Urgency.PERSON)
+    queue.ask(*commits("sweep", 2), priority=Priority.SWEEP)
+    queue.ask(pull_request(1), priority=Priority.PULL_REQUEST)
+    queue.ask(pull_request(2), priority=Priority.PERSON)
     assert take(queue, 4) == ["shop#2", "shop#1", "sweep0", "sweep1"]
-    assert [urgency_of(top_of(each) - rank) for each in Urgency for rank in (0, 499_999_999)] == [
-        each for each in Urgency for _ in range(2)
+    assert [priority_of(top_of(each) - rank) for each in Priority for rank in (0, 499_999_999)] == [
+        each for each in Priority for _ in range(2)
     ]
 
 
 def test_who_asks_late_for_little_does_not_wait_for_all_that_others_asked_for(queue: JobQueue) -> None:
-    queue.ask(*commits("large", 40), urgency=Urgency.SWEEP)
+    queue.ask(*commits("large", 40), priority=Priority.SWEEP)
     assert take(queue, 10) == [f"large{n}" for n in range(10)]
-    queue.ask(*commits("small", 3), urgency=Urgency.SWEEP)
+    queue.ask(*commits("small", 3), priority=Priority.SWEEP)
     assert take(queue, 6) == ["large10", "small0", "large11", "small1", "large12", "small2"]
     assert take(queue, 2) == ["large13", "large14"]
 
 
 def test_a_team_with_many_repositories_gets_no_more_than_one_with_one(queue: JobQueue) -> None:
     for repository in ("a1", "a2", "a3"):
-        queue.ask(*commits(repository, 30, tenant="a"), urgency=Urgency.SWEEP)
-    queue.ask(*commits("b1", 30, tenant="b"), urgency=Urgency.SWEEP)
+        queue.ask(*commits(repository, 30, tenant="a"), priority=Priority.SWEEP)
+    queue.ask(*commits("b1", 30, tenant="b"), priority=Priority.SWEEP)
     assert take(queue, 8) == ["a10", "b10", "a20", "b11", "a30", "b12", "a11", "b13"]
 
 
 def test_ten_pushes_are_one_review_of_the_newest_head_and_the_older_one_is_cancelled(queue: JobQueue) -> None:
-    (first,) = queue.ask(pull_request(head="h0"), urgency=Urgency.PULL_REQUEST)
+    (first,) = queue.ask(pull_request(head="h0"), priority=Priority.PULL_REQUEST)
     take(queue)
-    later = {queue.ask(pull_request(head=f"h{n}"), urgency=Urgency.PULL_REQUEST) for n in range(1, 10)}
+    later = {queue.ask(pull_request(head=f"h{n}"), priority=Priority.PULL_REQUEST) for n in range(1, 10)}
     assert len(later) == 1
     ((second,),) = later
     assert queue.find(second).job.head == "h9"
@@ -111,19 +112,19 @@ def test_ten_pushes_are_one_review_of_the_newest_head_and_the_older_one_is_cance
         "UPDATE procrastinate_jobs SET status = 'aborted', abort_requested = false WHERE id = ?", (first,)
     )
     assert take(queue) == ["shop#7"]
-    assert queue.ask(pull_request(head="h9"), urgency=Urgency.PULL_REQUEST) == (second,)
-    assert queue.ask(pull_request(8, head="h9"), urgency=Urgency.PULL_REQUEST) != (second,)
+    assert queue.ask(pull_request(head="h9"), priority=Priority.PULL_REQUEST) == (second,)
+    assert queue.ask(pull_request(8, head="h9"), priority=Priority.PULL_REQUEST) != (second,)
 
 
 def test_a_person_who_waits_for_a_pull_request_that_waits_takes_it_along(queue: JobQueue) -> None:
-    (slow,) = queue.ask(pull_request(1), urgency=Urgency.PULL_REQUEST)
-    queue.ask(pull_request(2), urgency=Urgency.PULL_REQUEST)
-    assert queue.ask(pull_request(2), urgency=Urgency.PERSON) != (slow,)
+    (slow,) = queue.ask(pull_request(1), priority=Priority.PULL_REQUEST)
+    queue.ask(pull_request(2), priority=Priority.PULL_REQUEST)
+    assert queue.ask(pull_request(2), priority=Priority.PERSON) != (slow,)
     assert take(queue, 2) == ["shop#2", "shop#1"]
 
 
 def test_a_job_is_cancelled_and_tried_again_and_what_cannot_be_is_said(queue: JobQueue) -> None:
-    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
     assert queue.cancel(number).state is JobState.CANCELLED
     assert queue.find(number).reason == "cancelled by a person"
     with pytest.raises(UsageError, match="is cancelled already"):
@@ -131,14 +132,14 @@ def test_a_job_is_cancelled_and_tried_again_and_what_cannot_be_is_said(queue: Jo
     assert queue.retry(number).state is JobState.WAITING
     with pytest.raises(UsageError, match="is waiting"):
         queue.retry(number)
-    sweep = queue.ask(*commits("r", 5), urgency=Urgency.SWEEP)
+    sweep = queue.ask(*commits("r", 5), priority=Priority.SWEEP)
     assert queue.cancel_sweep("a" * 32) == 5
     assert queue.counts("a" * 32)[JobState.CANCELLED] == 5
     assert len(sweep) == 5
 
 
 def test_jobs_of_workers_that_died_wait_again_and_one_that_kills_them_is_dead_in_the_end(queue: JobQueue) -> None:
-    queue.ask(*commits("r", 3), urgency=Urgency.SWEEP)
+    queue.ask(*commits("r", 3), priority=Priority.SWEEP)
     alive, silent, gone = running(queue), running(queue, 100), running(queue)
     for worker in (alive, silent, gone):
         take(queue, worker=worker)
@@ -159,7 +160,7 @@ def test_jobs_of_workers_that_died_wait_again_and_one_that_kills_them_is_dead_in
 
 
 def test_a_cancelled_job_of_a_worker_that_died_is_not_tried_again(queue: JobQueue) -> None:
-    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
     take(queue, worker=running(queue, 100))
     queue.cancel(number)
     queue.rescue(dead_seconds=30.0)
@@ -167,7 +168,7 @@ def test_a_cancelled_job_of_a_worker_that_died_is_not_tried_again(queue: JobQueu
 
 
 def test_who_watches_hears_of_changes(queue: JobQueue) -> None:
-    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
     changes = queue.changes(seconds=10.0)
     assert next(changes) == set()
     queue.cancel(number)

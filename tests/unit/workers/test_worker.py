@@ -12,10 +12,11 @@ import pytest
 from procrastinate import exceptions
 
 from codeloupe.errors import RevisionError
+from codeloupe.model.agent import Priority
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.workers import worker as module
-from codeloupe.workers.jobs import Job, JobState, Outcome, Progress, Urgency
+from codeloupe.workers.jobs import Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
 from codeloupe.workers.worker import Execute, JobFailed, Report, Worker
 from tests.unit.workers.test_queue import commits, pull_request
@@ -46,7 +47,7 @@ def work(queue: JobQueue, execute: Execute, **options: object) -> Worker:
 
 
 def test_what_a_job_came_to_is_kept_and_its_progress_is_told(queue: JobQueue) -> None:
-    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
 
     async def execute(_job: Job, report: Report) -> Outcome:
         report(Progress(stage="reading"))
@@ -61,9 +62,9 @@ def test_what_a_job_came_to_is_kept_and_its_progress_is_told(queue: JobQueue) ->
 
 
 def test_what_may_pass_is_tried_later_and_what_somebody_has_to_mend_is_dead_with_its_reason(queue: JobQueue) -> None:
-    (passing,) = queue.ask(pull_request(1), urgency=Urgency.PERSON)
-    (wrong,) = queue.ask(pull_request(2), urgency=Urgency.PERSON)
-    (broken,) = queue.ask(pull_request(3), urgency=Urgency.PERSON)
+    (passing,) = queue.ask(pull_request(1), priority=Priority.PERSON)
+    (wrong,) = queue.ask(pull_request(2), priority=Priority.PERSON)
+    (broken,) = queue.ask(pull_request(3), priority=Priority.PERSON)
     given_up: list[str] = []
 
     async def execute(job: Job, _report: Report) -> Outcome:
@@ -90,8 +91,8 @@ def test_what_may_pass_is_tried_later_and_what_somebody_has_to_mend_is_dead_with
 
 
 def test_after_some_tries_a_job_is_dead_or_is_done_with_what_there_is(queue: JobQueue) -> None:
-    (dead,) = queue.ask(pull_request(1), urgency=Urgency.PERSON)
-    (partial,) = queue.ask(pull_request(2), urgency=Urgency.PERSON)
+    (dead,) = queue.ask(pull_request(1), priority=Priority.PERSON)
+    (partial,) = queue.ask(pull_request(2), priority=Priority.PERSON)
     incomplete = Outcome(exit_code=3, summary="not all was reviewed", review_id="r")
     tries: Counter[str | None] = Counter()
 
@@ -109,7 +110,7 @@ def test_after_some_tries_a_job_is_dead_or_is_done_with_what_there_is(queue: Job
 
 
 def test_a_sweep_leaves_a_place_for_whoever_waits(queue: JobQueue) -> None:
-    queue.ask(*commits("r", 8), urgency=Urgency.SWEEP)
+    queue.ask(*commits("r", 8), priority=Priority.SWEEP)
     running = most = 0
     asked = asyncio.Event()
 
@@ -122,7 +123,7 @@ def test_a_sweep_leaves_a_place_for_whoever_waits(queue: JobQueue) -> None:
         most = max(most, running)
         if running == 2 and not asked.is_set():
             # All places that sweeps may have are taken, and none of them ends before the review has been made.
-            await asyncio.to_thread(queue.ask, pull_request(), urgency=Urgency.PULL_REQUEST)
+            await asyncio.to_thread(queue.ask, pull_request(), priority=Priority.PULL_REQUEST)
         await asked.wait()
         running -= 1
         return DONE
@@ -144,13 +145,13 @@ async def _until(condition: Callable[[], object]) -> None:
 
 
 def test_a_cancelled_job_ends_where_it_runs_and_a_newer_push_takes_its_place(queue: JobQueue) -> None:
-    (first,) = queue.ask(pull_request(head="old"), urgency=Urgency.PULL_REQUEST)
+    (first,) = queue.ask(pull_request(head="old"), priority=Priority.PULL_REQUEST)
     ended: list[str] = []
 
     async def execute(job: Job, _report: Report) -> Outcome:
         if job.head == "new":
             return DONE
-        await asyncio.to_thread(queue.ask, pull_request(head="new"), urgency=Urgency.PULL_REQUEST)
+        await asyncio.to_thread(queue.ask, pull_request(head="new"), priority=Priority.PULL_REQUEST)
         try:
             await asyncio.Event().wait()
         finally:
@@ -171,7 +172,7 @@ def test_a_cancelled_job_ends_where_it_runs_and_a_newer_push_takes_its_place(que
 
 
 def test_a_stop_hands_back_what_does_not_end_in_time(queue: JobQueue) -> None:
-    slow, quick = queue.ask(*commits("r", 2), urgency=Urgency.SWEEP)
+    slow, quick = queue.ask(*commits("r", 2), priority=Priority.SWEEP)
     stopped = asyncio.Event()
 
     async def execute(job: Job, _report: Report) -> Outcome:
@@ -199,7 +200,7 @@ def test_a_server_that_restarts_costs_no_running_job(tmp_path: Path, caplog: pyt
     calls: Counter[str] = Counter()
     with server, PostgresDatabase(server.url) as database:
         queue = JobQueue(database)
-        numbers = queue.ask(*commits("r", 6), urgency=Urgency.SWEEP)
+        numbers = queue.ask(*commits("r", 6), priority=Priority.SWEEP)
 
         async def execute(job: Job, _report: Report) -> Outcome:
             calls[job.description] += 1
@@ -217,7 +218,7 @@ def test_a_server_that_restarts_costs_no_running_job(tmp_path: Path, caplog: pyt
 
 
 def test_a_job_that_went_to_another_worker_is_ended_by_that_alone(queue: JobQueue) -> None:
-    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
 
     async def execute(_job: Job, _report: Report) -> Outcome:
         # Taken for dead, while it only was slow.
@@ -230,7 +231,7 @@ def test_a_job_that_went_to_another_worker_is_ended_by_that_alone(queue: JobQueu
 
 
 def test_a_job_whose_fetch_was_lost_on_its_way_is_found_again(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    (number,) = queue.ask(pull_request(), urgency=Urgency.PERSON)
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.1)
 
     async def run() -> None:

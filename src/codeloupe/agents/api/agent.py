@@ -134,6 +134,13 @@ class ApiAgent:
             return None
         return f"{target.vendor.name} {target.url}"
 
+    def credential_of(self, request: AgentRequest) -> str | None:
+        """The key that it asks with, if there is one."""
+        try:
+            return self._target(request.model or self._model).key
+        except errors.InvalidRequest:
+            return None
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the connection being closed."""
         validate(request, LIMITS, agent=NAME)

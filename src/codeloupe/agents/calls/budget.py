@@ -18,7 +18,7 @@ from codeloupe.model.agent import AgentRequest, AgentResult, full_prompt
 from codeloupe.model.ports import Clock
 
 # The next request may cost more than the dearest so far, and its tokens more than those: an answer's cost most.
-_MARGIN = 1.5
+MARGIN = 1.5
 
 
 class Spent(Struct, frozen=True):
@@ -122,35 +122,48 @@ class RunBudget:
 
                 def spend(result: AgentResult) -> None:
                     nonlocal cost
-                    cost = _cost(result)
+                    cost = cost_of(result)
                     if spend_within is not None:
                         spend_within(result)
 
                 try:
                     yield spend
                 except Exception as error:  # whatever it was, what it cost is spent
-                    cost = _cost(error)
+                    cost = cost_of(error)
                     raise
         finally:
             self._end(expected, cost)
 
     def _expected(self, request: AgentRequest, *, reads: bool) -> Spent:
         """The most that a request is likely to take, rather too much than too little."""
+        tokens = self._expected_tokens(request, reads=reads)
+        price = self._price(tokens)
+        # While no price is known, one request may take all there is.
+        usd = self._max_usd if price is None else price
+        most = math.inf if request.max_budget_usd is None else request.max_budget_usd
+        return Spent(usd=min(usd, most) if self._max_usd < math.inf else 0.0, tokens=tokens, requests=1)
+
+    def expected_usd(self, request: AgentRequest, *, reads: bool) -> float | None:
+        """What a request is likely to cost at most, by what all calls have cost; None while no price is known."""
+        if self._within is not None:
+            return self._within.expected_usd(request, reads=reads)
+        return self._price(self._expected_tokens(request, reads=reads))
+
+    def _expected_tokens(self, request: AgentRequest, *, reads: bool) -> int:
         schema = json.dumps(request.output_schema, default=str) if request.output_schema else ""
         texts = (full_prompt(request), request.system_prompt, request.append_system_prompt, schema)
         # Code has more tokens for its length than prose; a reservation that is too large costs only some concurrency.
         sent = sum(len(text or "") for text in texts) // 3
         # Hardly any answer is longer than this, and an agent with tools sends its own instructions and, turn by turn,
         # all that it has read.
-        tokens = max(sent + (64_000 if reads else 16_000), round(_MARGIN * self._most_tokens))
-        # While no price is known, one request may take all there is.
-        usd = self._max_usd
-        if self._dearest_usd is not None:
-            # The least is for an agent that says what it costs, but not for how many tokens.
-            by_tokens = 0.5 if self._token_usd is None else _MARGIN * self._token_usd * tokens
-            usd = max(_MARGIN * self._dearest_usd, by_tokens)
-        most = math.inf if request.max_budget_usd is None else request.max_budget_usd
-        return Spent(usd=min(usd, most) if self._max_usd < math.inf else 0.0, tokens=tokens, requests=1)
+        return max(sent + (64_000 if reads else 16_000), round(MARGIN * self._most_tokens))
+
+    def _price(self, tokens: int) -> float | None:
+        if self._dearest_usd is None:
+            return None
+        # The least is for an agent that says what it costs, but not for how many tokens.
+        by_tokens = 0.5 if self._token_usd is None else MARGIN * self._token_usd * tokens
+        return max(MARGIN * self._dearest_usd, by_tokens)
 
     def _end(self, expected: Spent, cost: Spent) -> None:
         self._running = _sum(self._running, expected, sign=-1)
@@ -171,9 +184,9 @@ UNPAID = (
 )  # fmt: skip
 
 
-def _cost(outcome: object) -> Spent:
-    """What a result or an error says that it cost."""
-    if isinstance(outcome, errors.NotInstalled):
+def cost_of(outcome: object) -> Spent:
+    """What a result or an error says that it cost; nothing where nothing was asked."""
+    if isinstance(outcome, errors.StoreError) or (isinstance(outcome, errors.AgentError) and not outcome.attempts):
         return Spent()
     usage, usd = getattr(outcome, "usage", None), getattr(outcome, "total_cost_usd", getattr(outcome, "cost_usd", None))
     tokens = usage.input_tokens + usage.output_tokens if usage else 0

@@ -1,6 +1,7 @@
 """One agent call with all that is done around it, in order.
 
-    check the request → mask secrets → ledger → claim → limiter → budget → attempts → check the answer → ledger
+    check the request → mask secrets → ledger → claim → limiter → budget → shared limits → attempts → check the answer →
+    ledger
 
 Time: `timeout_seconds` of a request begins when the call gets its place in the limiter and covers all that follows:
 attempts, the waits between them, and the wait for a quota where that is wanted. Waiting for a place is not part of it.
@@ -31,6 +32,7 @@ from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, Agen
 from codeloupe.model.ports import Agent, AgentEventSink
 
 if TYPE_CHECKING:
+    from codeloupe.agents.calls.shared import SharedCalls
     from codeloupe.store.interface import Ledger
 
 # They tell the ledger what a prompt was made with, and nobody else anything.
@@ -45,7 +47,8 @@ class CallerOptions(Struct, frozen=True, kw_only=True):
     """How calls are made. Limits hold for each agent by itself.
 
     `fresh` does not read the ledger, but writes to it. `wait_for_quota` waits until a quota opens again, if it does in
-    the time of the call; where a chain has another agent, that one is asked instead.
+    the time of the call; where a chain has another agent, that one is asked instead. `repo` is what calls are about, if
+    not the directory that they work in.
     """
 
     concurrency: int = 5
@@ -55,13 +58,15 @@ class CallerOptions(Struct, frozen=True, kw_only=True):
     fresh: bool = False
     wait_for_quota: bool = False
     lease_seconds: float = 120.0
+    repo: Path | None = None
 
 
 class AgentCaller:
     """Makes calls in one event loop, which share limits, budget and ledger; `variant` makes others that share them too.
 
     `key_of` gives the ledger's key of a request, or None for one that must be made each time. `watch_files` looks at
-    a directory before a call that may write and gives a function that tells, after it, which files changed.
+    a directory before a call that may write and gives a function that tells, after it, which files changed. `shared`
+    holds limits over more processes than this one.
     """
 
     def __init__(
@@ -73,8 +78,10 @@ class AgentCaller:
         key_of: KeyOf | None = None,
         watch_files: WatchFiles | None = None,
         timing: Timing = Timing(),  # noqa: B008 - frozen
+        shared: SharedCalls | None = None,
     ) -> None:
         self.options = options
+        self.shared = shared
         self.timing = timing
         self.budget = budget or RunBudget(clock=timing.clock)
         self._key_of = key_of
@@ -223,7 +230,8 @@ class AgentCaller:
 
     def _notes_on_cost(self, result: AgentResult, request: AgentRequest) -> tuple[str, ...]:
         cost, most = result.total_cost_usd, request.max_budget_usd
-        if cost is None and (most is not None or self.budget.limits_money):
+        limits_money = self.budget.limits_money or (self.shared is not None and self.shared.limits_money)
+        if cost is None and (most is not None or limits_money):
             return (f"{result.agent} does not report what it costs, so a budget cannot be enforced",)
         if cost is not None and most is not None and cost > most:
             return (f"the call cost ${cost:.4f}, more than the ${most:.4f} that were allowed",)

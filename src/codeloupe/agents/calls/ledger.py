@@ -44,7 +44,7 @@ class LedgerCalls:
         """The stored answer, or the one that is bought now and kept. Raises what `ask` does, StoreError, TimedOut."""
         if fresh:
             return await self._stored(key, await ask())
-        if kept := await _step(lambda: self._get(key)):
+        if kept := await in_thread(lambda: self._get(key)):
             return kept
         async with self._locks.setdefault(key, asyncio.Lock()):
             try:
@@ -61,7 +61,7 @@ class LedgerCalls:
                     self._claimed.discard(key)
                     # A claim that cannot be ended now ends by itself, and the failure that led here is what counts.
                     with suppress(StoreError):
-                        await _step(lambda: self._ledger.release(key))
+                        await in_thread(lambda: self._ledger.release(key))
 
     def _get(self, key: str) -> AgentResult | None:
         kept = self._ledger.get(key)
@@ -82,7 +82,7 @@ class LedgerCalls:
             return self._get(key)
 
         while True:
-            kept = await _step(claim)
+            kept = await in_thread(claim)
             if kept is not None or key in self._claimed:
                 return kept
             if self._timing.clock() - started > patience_seconds:
@@ -99,7 +99,7 @@ class LedgerCalls:
             self._claimed.discard(key)
 
         try:
-            await _step(put)
+            await in_thread(put)
         except StoreError as error:
             # It is paid for: better used without being kept than thrown away and bought again.
             _log.warning("an answer could not be stored: %s", error)
@@ -110,12 +110,12 @@ class LedgerCalls:
         while True:
             await self._timing.sleep(self._lease_seconds / 2)
             try:
-                await _step(lambda: self._ledger.renew(key, lease_seconds=self._lease_seconds))
+                await in_thread(lambda: self._ledger.renew(key, lease_seconds=self._lease_seconds))
             except StoreError as error:
                 # The call goes on: at worst another process buys the same.
                 _log.warning("a claim could not be renewed: %s", error)
 
 
-async def _step(step: Callable[[], _Answer]) -> _Answer:
+async def in_thread(step: Callable[[], _Answer]) -> _Answer:
     """Run a step in a thread. A cancellation, however often, is raised when the step has ended."""
     return await uninterrupted(asyncio.to_thread(step))

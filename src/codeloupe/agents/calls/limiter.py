@@ -132,6 +132,13 @@ class Place:
             raise RateLimited(message, agent=limiter.agent, retry_after_seconds=left, hint=hint, attempts=0)
         return left
 
+    def pause(self, seconds: float) -> None:
+        """Let no call start before, since a call of another process was asked to wait. Raises as `take` does."""
+        limiter = self._limiter
+        limiter.opens_at = max(limiter.opens_at, limiter.timing.clock() + seconds)
+        limiter.changed.set()
+        self._pause_seconds()
+
     def leave(self) -> None:
         """Give the place to the next, if it is held."""
         if self._held:

@@ -292,6 +292,10 @@ class ProgramAgent(ABC):
         """The user's own directory of the program, with the login and the sessions."""
         return Path(self.source.get(self.folder_variable) or user_home(self.source) / self.folder_name).absolute()
 
+    def credential_of(self, _request: AgentRequest) -> str | None:
+        """The key that it asks with; None where the program has a login of its own."""
+        return self.source.get(self.key_name or "")
+
     @abstractmethod
     def service_of(self, request: AgentRequest) -> str | None:
         """Where it asks, where the settings or the environment tell."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,6 +19,7 @@ from codeloupe.model.ports import Agent, AgentEventSink
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller
+    from codeloupe.agents.calls.shared import SharedPlace
 
 # With less time than this left no attempt can come to an answer.
 _SHORTEST_ATTEMPT_SECONDS = 1.0
@@ -76,6 +79,7 @@ class Attempts:
         self.policy, self.waits_for_quota = caller.options.retry, caller.options.wait_for_quota and is_last
         self.place = caller.limiter(agent.name).place(patience_seconds=request.timeout_seconds)
         self.ends_at: float | None = None
+        self.shared, self.repo, self.has_begun = caller.shared, caller.options.repo, False
 
     def _deadline(self) -> float:
         """When the time of the call ends, its waits for quotas included. It begins when this is first asked for."""
@@ -114,19 +118,20 @@ class Attempts:
         most = self.request.max_attempts or self.policy.attempts
         self._refuse_unusable()
         self.budget.check(agent=name)
-        await self._take(self.budget.deadline)
+        await self._wait(self.place.take(), self.budget.deadline)
         try:
             self._refuse_unusable()
-            deadline = self._deadline()
+            # The time of the call begins.
+            self._deadline()
             while True:
                 number = len(failures) + 1
                 self.emit(AttemptStarted(name, number, most))
                 try:
-                    await self._take(deadline)
-                    return replace(await self._attempt(deadline, number), attempts=number)
+                    await self._wait(self.place.take(), self._deadline())
+                    return replace(await self._attempt(number), attempts=number)
                 except errors.AgentError as error:
                     failures.append(error)
-                failure, left = failures[-1], deadline - self.timing.clock()
+                failure, left = failures[-1], self._deadline() - self.timing.clock()
                 delay = self.policy.delay_seconds(failure, number, chance=self.timing.chance(), left=left)
                 why_not = ""
                 if not failure.retryable:
@@ -166,43 +171,71 @@ class Attempts:
         if error is not None:
             raise type(error)(error.message, agent=self.agent.name, hint=error.hint, attempts=0) from error
 
-    async def _take(self, deadline: float) -> None:
+    async def _wait(self, place: Awaitable[None], deadline: float) -> None:
         left = deadline - self.timing.clock()
         try:
             async with asyncio.timeout(max(left, 0.0) if left < math.inf else None):
-                await self.place.take()
+                await place
         except TimeoutError as error:
             self.budget.check(agent=self.agent.name)
             raise self._timed_out("there was no place for another attempt in the time that was left", 0) from error
 
-    async def _attempt(self, deadline: float, number: int) -> AgentResult:
+    async def _attempt(self, number: int) -> AgentResult:
         agent, request = self.agent, self.request
         reads = agent.limits.tools and request.tools != ()
-        async with self.budget.reserve(request, agent=agent.name, reads=reads) as spend:
-            left = deadline - self.timing.clock()
+        async with AsyncExitStack() as stack:
+            spend = await stack.enter_async_context(self.budget.reserve(request, agent=agent.name, reads=reads))
+            shared = await self._taken_from_all(stack, reads=reads)
+            left = self._deadline() - self.timing.clock()
             if left < (_SHORTEST_ATTEMPT_SECONDS if number > 1 else 0):
                 raise self._timed_out("no time is left for another attempt", 0)
             try:
                 result = await self._run(replace(request, timeout_seconds=left))
-            except errors.RateLimited as error:
-                self.place.refused(self.policy.pause_seconds(error, left=deadline - self.timing.clock()))
-                raise
-            except errors.Overloaded:
-                self.place.refused()
+            except (errors.RateLimited, errors.Overloaded) as error:
+                self._refused(error, shared)
                 raise
             except (errors.NotInstalled, errors.NotLoggedIn) as error:
                 if not self.is_last:
                     self.unusable.setdefault(agent.name, error)
                 raise
             spend(result)
+            if shared is not None:
+                shared.result = result
         if not self.is_last:
             self.unusable[agent.name] = None
         self.place.succeeded()
+        if shared is not None and shared.problem:
+            note = f"what this call cost could not be recorded in the budget of the month: {shared.problem}"
+            result = replace(result, notes=(*result.notes, note))
         try:
             return await _checked_answer(result, request, agent)
         except errors.OutputInvalid as error:
             error.model = result.model
             raise
+
+    def _refused(self, error: errors.RateLimited | errors.Overloaded, shared: SharedPlace | None) -> None:
+        pause = 0.0
+        if isinstance(error, errors.RateLimited):
+            pause = self.policy.pause_seconds(error, left=self._deadline() - self.timing.clock())
+        self.place.refused(pause)
+        if shared is not None:
+            shared.pause_seconds = pause
+
+    async def _taken_from_all(self, stack: AsyncExitStack, *, reads: bool) -> SharedPlace | None:
+        """A place among those that all processes share, if they share any; a call that waits for it has not begun."""
+        if self.shared is None:
+            return None
+        place = await stack.enter_async_context(
+            await self.shared.request(
+                self.request, self.agent, place=self.place, repo=self.repo, budget=self.budget, reads=reads
+            )
+        )
+        began, deadline = self.timing.clock(), self._deadline() if self.has_begun else self.budget.deadline
+        await self._wait(place.take(), deadline)
+        if not self.has_begun and self.ends_at is not None:
+            self.ends_at += self.timing.clock() - began
+        self.has_begun = True
+        return place
 
     async def _run(self, request: AgentRequest) -> AgentResult:
         name = self.agent.name

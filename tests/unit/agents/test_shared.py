@@ -1,0 +1,345 @@
+"""Agent calls under limits that many processes share: whole callers on a real server, most of them in virtual time."""
+
+import asyncio
+import random
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.shared import SharedCalls, SharedOptions, account_of
+from codeloupe.agents.claude.cli import ClaudeCliAgent
+from codeloupe.agents.registry import make_agent
+from codeloupe.config.schema import Settings
+from codeloupe.errors import AgentError, BudgetExhausted, RateLimited, TimedOut
+from codeloupe.model.agent import AgentRequest, AgentResult, Priority
+from codeloupe.model.limits import LimitedRequest
+from codeloupe.store.ledger import Owner
+from codeloupe.store.limits import SharedLimits
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.testing import AgentStep, Delay, Hang, ScriptedAgent, Text
+from tests.unit.agents.samples import made_up_token, most_in, overloaded, rate_limited, request, result, unheard
+from tests.unit.agents.virtual_time import MIDNIGHT, run_virtually, virtual_clock, virtual_timing, virtually
+
+pytestmark = pytest.mark.program
+HELLO = Text("hello")
+SPREADS = ("even", "rarely dear", "cheap first")
+
+
+class Fleet:
+    """Callers as many processes have them, each with its own owner, in one event loop."""
+
+    def __init__(self, database: PostgresDatabase, **options: Any) -> None:
+        self.database = database
+        self.options = options
+        self.limits: list[SharedLimits] = []
+        self.starts: list[float] = []
+        self.asked: list[str] = []
+
+    def worker(
+        self, priority: Priority = Priority.PERSON, *, concurrency: int = 5, repository: str = "r", **limits: Any
+    ) -> AgentCaller:
+        loop = asyncio.get_running_loop()
+        owner = Owner("elsewhere", len(self.limits) + 1, "t")
+        shared = SharedLimits(self.database, owner=owner, clock=lambda: MIDNIGHT.timestamp() + loop.time())
+        self.limits.append(shared)
+
+        async def name_of(_repo: Path) -> tuple[str, str]:
+            return repository, repository
+
+        timing, options = virtual_timing(chance=random.Random(1).random), SharedOptions(**{**self.options, **limits})
+        calls = SharedCalls(shared, options, timing=timing, priority=priority, name_of=name_of)
+        return AgentCaller(CallerOptions(concurrency=concurrency), timing=timing, shared=calls)
+
+    def agent(self, *steps: AgentStep, seconds: float = 1.0, chance: random.Random | None = None) -> ScriptedAgent:
+        """One that says when it was asked, and answers after a while; by these steps first."""
+        left = list(steps)
+
+        def step(asked: AgentRequest) -> AgentStep:
+            self.starts.append(virtual_clock())
+            self.asked.append(asked.prompt)
+            if left:
+                return left.pop(0)
+            return Delay(seconds if chance is None else chance.uniform(0.2, 2 * seconds), HELLO)
+
+        return ScriptedAgent([step])
+
+    def spent(self) -> dict[str, tuple[float, int, int]]:
+        rows = self.database.select("SELECT budget, usd, requests, unknown_costs FROM spending")
+        return {row[0]: tuple(row[1:]) for row in rows}
+
+    def is_empty(self) -> bool:
+        """Whether nobody holds or waits for anything."""
+        return self.database.select("SELECT count(*) FROM limited_requests") == [(0,)]
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[PostgresDatabase]:
+    with PostgresDatabase(postgres_url) as opened:
+        yield opened
+
+
+async def ask(caller: AgentCaller, agent: ScriptedAgent, **fields: Any) -> AgentResult:
+    return await caller.call(request(**fields), agent=agent, emit=unheard)
+
+
+class TestRate:
+    @virtually
+    async def test_sixty_requests_a_minute_hold_over_four_workers_and_are_used(
+        self, database: PostgresDatabase
+    ) -> None:
+        fleet, chance = Fleet(database, calls_per_minute=60), random.Random(7)
+        workers = [fleet.worker(concurrency=20) for _ in range(4)]
+        agent = fleet.agent(seconds=15.0, chance=chance)
+        calls = []
+        # A burst of each worker, then others of all sizes; there is always more to do than may be done.
+        for number in range(280):
+            calls.append(asyncio.create_task(ask(workers[number % 4], agent)))
+            if number > 120 and number % 20 == 0:
+                await asyncio.sleep(chance.uniform(0, 10))
+        await asyncio.gather(*calls)
+        assert most_in(fleet.starts, 60.0) <= 60
+        for minute in range(4):
+            begun = sum(60 * minute <= start < 60 * minute + 60 for start in fleet.starts)
+            assert begun >= 57, (minute, begun)
+        assert len(fleet.starts) == 280
+        assert fleet.is_empty()
+
+    @virtually
+    async def test_an_attempt_that_is_made_again_counts_too(self, database: PostgresDatabase) -> None:
+        caller = Fleet(database, calls_per_minute=2).worker()
+        agent = ScriptedAgent([rate_limited(1), HELLO])
+        await ask(caller, agent)
+        await ask(caller, agent)
+        assert virtual_clock() == pytest.approx(60.5, abs=0.1)
+
+    @virtually
+    async def test_who_waits_asks_the_database_a_few_times_a_second_at_most(self, database: PostgresDatabase) -> None:
+        fleet = Fleet(database, concurrency=1)
+        caller = fleet.worker()
+        looks = count()
+        start = fleet.limits[0].start
+
+        def counted(wanted: LimitedRequest) -> object:
+            next(looks)
+            return start(wanted)
+
+        fleet.limits[0].start = counted  # type: ignore[method-assign, assignment]
+        agent = fleet.agent(seconds=60.0)
+        await asyncio.gather(*(ask(caller, agent) for _ in range(5)))
+        # Of all five together, in each of 240 seconds.
+        assert next(looks) < 320
+        assert fleet.starts == pytest.approx([0, 60, 120, 180, 240], abs=2.0)
+
+
+class TestTurns:
+    @virtually
+    async def test_a_person_goes_before_a_pull_request_and_that_before_a_sweep_each_in_the_order_of_asking(
+        self, database: PostgresDatabase
+    ) -> None:
+        fleet = Fleet(database, concurrency=1)
+        agent = fleet.agent()
+        calls = []
+        for priority, names in ((Priority.SWEEP, "abc"), (Priority.PULL_REQUEST, "de"), (Priority.PERSON, "fg")):
+            workers = [fleet.worker(priority) for _ in range(2)]
+            for number, name in enumerate(names):
+                calls.append(asyncio.create_task(ask(workers[number % 2], agent, prompt=name)))
+                await asyncio.sleep(0.01)
+        await asyncio.gather(*calls)
+        assert "".join(fleet.asked) == "afgdebc"
+
+    @virtually
+    async def test_the_time_of_a_call_begins_with_its_place_and_who_waits_again_has_what_is_left(
+        self, database: PostgresDatabase
+    ) -> None:
+        fleet = Fleet(database, concurrency=1)
+        one, other = fleet.worker(), fleet.worker()
+        first = asyncio.create_task(ask(one, fleet.agent(seconds=100.0)))
+        await asyncio.sleep(0.01)
+        answer = await ask(other, fleet.agent(seconds=5.0), timeout_seconds=10.0)
+        assert virtual_clock() == pytest.approx(105, abs=1.1)
+        assert answer.output == "hello"
+        await first
+        agent = fleet.agent(overloaded())
+        again = asyncio.create_task(ask(one, agent, timeout_seconds=10.0))
+        await asyncio.sleep(0.01)
+        long = asyncio.create_task(ask(other, fleet.agent(seconds=100.0)))
+        with pytest.raises(TimedOut, match="there was no place for another attempt"):
+            await again
+        await long
+        assert fleet.is_empty()
+
+    @virtually
+    async def test_who_gives_up_leaves_its_turn_and_who_is_cut_off_may_have_cost_something(
+        self, database: PostgresDatabase
+    ) -> None:
+        fleet = Fleet(database, concurrency=1)
+        caller = fleet.worker()
+        running = asyncio.create_task(ask(caller, ScriptedAgent([Hang()])))
+        await asyncio.sleep(1)
+        waiting = asyncio.create_task(ask(caller, fleet.agent()))
+        await asyncio.sleep(1)
+        for task in (waiting, running):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert (fleet.is_empty(), fleet.starts, fleet.spent()["all"]) == (True, [], (0.0, 1, 1))
+
+    @virtually
+    async def test_one_statement_renews_all_that_a_process_holds(self, database: PostgresDatabase) -> None:
+        fleet = Fleet(database, concurrency=5)
+        caller, other = fleet.worker(), fleet.worker()
+        calls = [asyncio.create_task(ask(caller, fleet.agent(seconds=300.0))) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        await ask(other, fleet.agent())
+        # Each of them was held for ten leases.
+        assert fleet.starts[-1] == pytest.approx(300, abs=1.1)
+        await asyncio.gather(*calls)
+        ended = database.select("SELECT max(expires_at) FROM limit_owners")[0][0]
+        await asyncio.sleep(100)
+        assert database.select("SELECT max(expires_at) FROM limit_owners")[0][0] == ended
+
+
+class TestRefusal:
+    @virtually
+    async def test_what_one_meets_slows_all_at_once_and_successes_bring_it_back(
+        self, database: PostgresDatabase
+    ) -> None:
+        fleet = Fleet(database, concurrency=8)
+        one, other = fleet.worker(), fleet.worker(concurrency=20)
+        met = asyncio.create_task(ask(one, fleet.agent(rate_limited(20))))
+        await asyncio.sleep(0.5)
+        agent = fleet.agent()
+        calls = [asyncio.create_task(ask(other, agent)) for _ in range(60)]
+        await asyncio.sleep(15)
+        assert len(fleet.starts) == 1
+        await met
+        await asyncio.gather(*calls)
+        assert min(fleet.starts[1:]) >= 20
+        assert most_in([start for start in fleet.starts if start < 21.9], 0.9) == 4
+        assert most_in(fleet.starts[-10:], 0.9) > 4
+        assert agent.max_seen <= 8
+
+    @virtually
+    async def test_a_quota_that_ended_for_one_has_ended_for_all(self, database: PostgresDatabase) -> None:
+        fleet = Fleet(database)
+        one, other = fleet.worker(), fleet.worker()
+        for caller, agent in ((one, fleet.agent(rate_limited(7200))), (other, fleet.agent())):
+            with pytest.raises(RateLimited, match="it opens again at 2030-01-01 02:00:00 UTC"):
+                await ask(caller, agent)
+        assert (len(fleet.starts), fleet.is_empty()) == (1, True)
+
+
+class TestMoney:
+    @pytest.mark.parametrize("spread", SPREADS)
+    def test_a_month_is_never_passed_by_more_than_an_answer_of_each_worker(
+        self, database: PostgresDatabase, spread: str
+    ) -> None:
+        self._spend_months(database, spread, range(3))
+
+    @pytest.mark.soak
+    @pytest.mark.timeout(1800)
+    @pytest.mark.parametrize("spread", SPREADS)
+    def test_a_month_is_never_passed_whatever_the_seed(self, database: PostgresDatabase, spread: str) -> None:
+        self._spend_months(database, spread, range(100, 115))
+
+    def _spend_months(self, database: PostgresDatabase, spread: str, seeds: Iterable[int]) -> None:
+        for seed in seeds:
+            database.change("TRUNCATE spending, limit_accounts, limit_starts")
+            chance = random.Random(f"{spread} {seed}")
+            run_virtually(self._spend(Fleet(database, monthly_usd=chance.uniform(2.0, 15.0)), chance, spread))
+
+    async def _spend(self, fleet: Fleet, chance: random.Random, spread: str) -> None:
+        answers = list[float]()
+
+        def step(_request: object) -> AgentStep:
+            usd = chance.uniform(0.0, 1.0)
+            if spread == "rarely dear":
+                usd = chance.choice([0.01] * 9 + [1.0])
+            elif spread == "cheap first":
+                usd = min(1.0, 0.02 * (len(answers) + 1))
+            answers.append(usd)
+            return Delay(chance.uniform(0.5, 5.0), result(total_cost_usd=usd))
+
+        workers = [fleet.worker() for _ in range(4)]
+        agent = ScriptedAgent([step])
+        outcomes = await asyncio.gather(
+            *(ask(workers[number % 4], agent) for number in range(80)), return_exceptions=True
+        )
+        limit = fleet.options["monthly_usd"]
+        spent, requests, _ = fleet.spent()["all"]
+        assert spent == pytest.approx(sum(answers))
+        assert spent <= limit + 4 * 1.0, (spent, limit)
+        refused = [one for one in outcomes if isinstance(one, BudgetExhausted)]
+        assert len(refused) + requests == 80
+        assert not refused or spent >= limit
+        assert fleet.is_empty()
+
+    @virtually
+    async def test_what_a_worker_had_reserved_that_died_comes_back_with_its_lease(
+        self, database: PostgresDatabase
+    ) -> None:
+        fleet = Fleet(database, monthly_usd=1.0)
+        caller, dead = fleet.worker(), fleet.worker()
+        shared = dead.shared
+        assert shared is not None
+        agent = fleet.agent()
+        place = dead.limiter("scripted").place()
+        lost = await shared.request(request(), agent, place=place, repo=None, budget=dead.budget, reads=False)
+        await lost.take()
+        await ask(caller, agent)
+        assert fleet.starts == [pytest.approx(30.0, abs=1.1)]
+
+    @virtually
+    async def test_a_repository_and_a_team_have_budgets_beside_that_of_all(self, database: PostgresDatabase) -> None:
+        fleet = Fleet(database, monthly_usd=100.0, team="core", monthly_team_usd=3.0, monthly_repository_usd=2.0)
+        one, other = fleet.worker(repository="one"), fleet.worker(repository="other")
+        agent = ScriptedAgent([HELLO], cost_usd=1.0)
+        for _ in range(2):
+            await ask(one, agent)
+        with pytest.raises(BudgetExhausted, match="the budget of the repository one for 2030-01"):
+            await ask(one, agent)
+        await ask(other, agent)
+        with pytest.raises(BudgetExhausted, match="the budget of the team core for 2030-01") as caught:
+            await ask(other, agent)
+        assert "raise monthly_team_budget_usd" in caught.value.hint
+        assert one.spent.requests == 2
+        await ask(fleet.worker(repository="other", team="web"), agent)
+        assert fleet.spent() == {
+            "all": (4.0, 4, 0),
+            "repository one": (2.0, 2, 0),
+            "repository other": (2.0, 2, 0),
+            "team core": (3.0, 3, 0),
+            "team web": (1.0, 1, 0),
+        }
+
+    @virtually
+    async def test_costs_that_nobody_knows_are_counted_and_said(self, database: PostgresDatabase) -> None:
+        fleet = Fleet(database, monthly_usd=5.0)
+        caller = fleet.worker()
+        agent = ScriptedAgent([Delay(1.0, HELLO)], cost_usd=None)
+        answers = await asyncio.gather(*(ask(caller, agent) for _ in range(7)))
+        assert fleet.spent()["all"] == (0.0, 7, 7)
+        assert "does not report what it costs" in answers[0].notes[0]
+        # An agent without a price does not stay alone for ever.
+        assert agent.max_seen > 1
+        with pytest.raises(AgentError):
+            await ask(caller, ScriptedAgent([rate_limited(4000)]))
+        assert fleet.spent()["all"] == (0.0, 8, 7)
+
+
+def test_an_account_is_told_apart_by_its_key_and_its_address_and_tells_neither() -> None:
+    keys = [made_up_token(letter) for letter in "ab"]
+    environments: list[dict[str, str]] = [{}, *({"ANTHROPIC_API_KEY": key} for key in keys)]
+    environments.append({"ANTHROPIC_API_KEY": keys[0], "ANTHROPIC_BASE_URL": "https://example.com"})
+    names = [account_of(ClaudeCliAgent(environment=each), request()) for each in environments]
+    api = [{"OPENAI_API_KEY": key} for key in keys]
+    settings = Settings(api_model="openai:gpt-5")
+    names += [account_of(make_agent("api", settings, environment=each), request()) for each in api]
+    names.append(account_of(ScriptedAgent(), request()))
+    assert len(set(names)) == 7
+    assert all(key not in name for key in keys for name in names)
+    assert account_of(ClaudeCliAgent(environment=environments[1]), request(prompt="other")) == names[1]
