@@ -53,8 +53,8 @@ class Runtime:
     `agents` are the caller's own, such as a `ScriptedAgent`. They are asked in their order in the place of `agents` of
     the settings, and can be named in pipelines; one with the name of a built-in agent takes its place. `environment` is
     where settings and agents find their variables, the process's own by default. `state_directory` is where ledger,
-    history and runs are kept, the user's own by default. `database` is one that is open already, in the place of what the
-    settings name. Where many processes share limits through it, calls of `priority` 0, for which a person waits, go
+    history and runs are kept, the user's own by default. `database` is one that is open already, in the place of what
+    the settings name. Where many processes share limits through it, calls of `priority` 0, for which a person waits, go
     before those of 1 (a pull request) and 2 (a sweep). `timing` is the clock of limits, waits and budget, for tests.
     """
 

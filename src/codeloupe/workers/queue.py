@@ -1,8 +1,9 @@
 """The queue: what asks for jobs, lists, cancels and tries them again. Its tables are procrastinate's and a few of ours.
 
 Order. Each of our priorities is a range of the queue's numbers, of which the highest goes first. Whenever something is
-asked for, what waits in its range is put into a fair order: one job of each tenant in turn, of a tenant one of each repository in turn, of a repository the oldest
-first. So somebody who asks for one review does not wait for the thousands that others asked for before.
+asked for, what waits in its range is put into a fair order: one job of each tenant in turn, of a tenant one of each
+repository in turn, of a repository the oldest first. So somebody who asks for one review does not wait for the
+thousands that others asked for before.
 """
 
 from __future__ import annotations
