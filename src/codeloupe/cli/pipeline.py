@@ -71,7 +71,7 @@ def configure(parser: Parser) -> None:
     option(resume, "--note", "TEXT", "with --retry: feedback for its next attempt", default="")
     flag(resume, "--accept-changes", "continue although the pipeline's files have changed since the run began")
     about = "a clone of the run's repository on this machine, for a run that began elsewhere"
-    option(resume, "--repo", "DIR", about, type=Path, dest="clone")
+    option(resume, "--clone", "DIR", about, type=Path)
     _add_running(resume)
 
     status = add_command(verbs, "status", "show one run as a tree", _status)

@@ -249,7 +249,7 @@ class GitWorkspaceStore:
                 whose = "the repository no longer holds" if self._source else "the run has not kept the files of"
                 hint = "bring that commit back, with `git fetch` for example, or begin a new run"
                 if self._source is None:
-                    hint = "name a clone that holds it, with `codeloupe pipeline resume RUN --repo DIR`"
+                    hint = "name a clone that holds it: --clone DIR"
                 raise WorkspaceError(f"{whose} the commit {commit}, with which the run began", hint=hint)
         else:
             commit = None if self._source is None else (await read_head(self._source)).sha

@@ -207,7 +207,7 @@ class RunCopy:
     @staticmethod
     def _check(file: StoredFile, digest: bytes) -> None:
         if digest != file.digest:
-            raise StoreUnavailable("a file of the run changed while it was stored", hint="try again")
+            raise StoreError("a file of the run changed while it was stored", hint="resume the run")
 
     def _download(self, batch: list[tuple[str, StoredFile]]) -> None:
         """Write files of the database to the copy, each verified and whole."""

@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from codeloupe.errors import RunBusy, StoreError
+from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
 from codeloupe.store import runs
 from codeloupe.store.interface import Database, persistent
@@ -79,6 +79,7 @@ class SharedRunStore:
         taken = runs.name_taken(name, self.name)
         if self._last_save(name) is not None:
             raise taken
+        self._clear_leftovers()
         self._copies.pop(name, None)
         copy = self._copy(name)
         with self._alone_here(name), _explained(name, "make", copy.directory):
@@ -290,7 +291,10 @@ class SharedRunStore:
                 descriptor = runs.open_file(directory / runs.LOCK, os.O_RDWR | os.O_CREAT)
                 held.callback(os.close, descriptor)
                 if not runs.try_lock(descriptor):
-                    raise runs.busy(run_id, self.holder(run_id) or Holder(), is_ours=run_id in self._held)
+                    other: Holder | None = None
+                    with suppress(RunNotFound):  # it is being made, or removed
+                        other = self.holder(run_id)
+                    raise runs.busy(run_id, other or Holder(), is_ours=run_id in self._held)
             yield
 
     @persistent
@@ -314,6 +318,15 @@ class SharedRunStore:
             rows = connection.execute("SELECT DISTINCT digest FROM run_files WHERE run_id = ?", (run_id,)).fetchall()
             connection.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
             return remove_unused(connection, [row[0] for row in rows])
+
+    def _clear_leftovers(self) -> None:
+        """Remove the copies of runs that were removed on other machines. Raises nothing: it is tried again."""
+        with suppress(OSError, StoreError):
+            names = [path.name for path in self._root.iterdir()]
+            rows = self.database.select("SELECT run_id FROM runs WHERE run_id = ANY(?)", (names,))
+            for name in set(names).difference(row[0] for row in rows):
+                with suppress(RunBusy), self._alone_here(name):  # of a run that is being made
+                    remove_tree(self._root / name)
 
     def _copy(self, run_id: str) -> RunCopy:
         directory = self._root / checked_name(run_id)
