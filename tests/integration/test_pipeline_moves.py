@@ -312,6 +312,18 @@ class TestPlaces:
         with opened(one.url, tmp_path) as store:
             assert any("too large to be kept with the run" in each.message for each in store.journal("r"))
 
+    def test_the_settings_of_the_repository_where_it_began_count(
+        self, tmp_path: Path, sites: tuple[Site, Site]
+    ) -> None:
+        (tmp_path / "here").mkdir()
+        (tmp_path / "here" / "codeloupe.yaml").write_text("model: large\n")
+        stage = {"name": "first", "writes": False, "gate": {"kind": "approval", "timeout": "1s"}}
+        file, (one, two) = write_pipeline(tmp_path / "p", stage), sites
+        cast = Cast({"first": [Text("It was read.")]})
+        one.begins(file, cast, settings=None, repo=tmp_path / "here")
+        two.goes_on(cast, settings=None, ask_person=person(Decision.RETRY, Decision.APPROVE))
+        assert [request.model for request in cast.agent.requests] == ["large", "large"]
+
     def test_changed_files_are_noticed_where_the_run_began_and_go_with_it_once_accepted(
         self, tmp_path: Path, sites: tuple[Site, Site]
     ) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import RunBusy, StoreError
+from codeloupe.errors import RunBusy, StoreError, StoreUnavailable
+from codeloupe.model.pipeline import Approval, Decision
 from codeloupe.store.interface import RunStore
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.records import pack, to_json
+from codeloupe.store.run_files import Changes, RunCopy
 from codeloupe.store.shared_runs import SharedRunStore
 from tests.endings import comes_to_pass
 from tests.unit.store.run_samples import event, run
@@ -209,3 +211,47 @@ def test_one_damaged_run_hides_no_other_and_can_be_removed(on: On, database: Pos
     assert "cannot be read" in store.journal("00000002")[0].message
     store.remove("00000002")
     assert store.matching("0000000") == (NAME, "00000003")
+
+
+def test_content_that_goes_with_another_run_while_it_is_saved_is_sent_again(
+    on: On, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, upload = on("a"), RunCopy.upload
+    store.create(run(2), {"x": b"alike"})
+    store.create(run(1))
+
+    def racing(copy: RunCopy, changes: Changes) -> None:
+        upload(copy, changes)
+        if "00000002" in store.matching(""):
+            on("b").remove("00000002")
+
+    monkeypatch.setattr(RunCopy, "upload", racing)
+    with store.lock(NAME):
+        put(store, "y", b"alike")
+        store.save(run(1))
+    with on("c").lock(NAME):
+        assert (on("c").directory(NAME) / "y").read_bytes() == b"alike"
+
+
+@pytest.mark.parametrize("step", ["_create", "_save", "_take", "_marked", "_remove"])
+def test_what_got_through_before_the_connection_was_lost_is_done_once(
+    on: On, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    store, real, lost = on("a"), getattr(SharedRunStore, step), list[str]()
+
+    def cut(self: SharedRunStore, *words: object) -> object:
+        outcome = real(self, *words)
+        if not lost:
+            lost.append(step)
+            raise StoreUnavailable("the answer was lost")
+        return outcome
+
+    monkeypatch.setattr(SharedRunStore, step, cut)
+    store.create(run(1), {"x": b"x"})
+    with store.lock(NAME):
+        store.save(run(1), event("once"))
+        store.put_approval(NAME, Approval(stage="s", decision=Decision.APPROVE))
+        assert store.take_approval(NAME, "s") is not None
+    assert [each.message for each in store.journal(NAME)] == ["once"]
+    store.remove(NAME)
+    assert (lost, store.matching("")) == ([step], ())

@@ -14,7 +14,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from codeloupe.config.arguments import check_arguments
-from codeloupe.config.loading import database_url
+from codeloupe.config.files import read_config_file, read_repository_file, repository_root, user_file_path
+from codeloupe.config.loading import database_url, load_settings
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import experts_of
@@ -27,7 +28,14 @@ from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import GateKind, PipelineDefinition, RunRecord, StageState, WorkspaceKind
 from codeloupe.model.ports import Agent
 from codeloupe.pipelines.context import AskPerson, Context, RunAgents
-from codeloupe.pipelines.definition import input_values, kept_files, load_kept, load_pipeline, outside_files
+from codeloupe.pipelines.definition import (
+    KEPT_FOLDER,
+    input_values,
+    kept_files,
+    load_kept,
+    load_pipeline,
+    outside_files,
+)
 from codeloupe.pipelines.engine import Engine
 from codeloupe.pipelines.recovery import new_stage_record, with_changes
 from codeloupe.pipelines.state import RunFiles, RunState, Watch
@@ -40,6 +48,7 @@ from codeloupe.system.redaction import is_secret, redact
 
 # How much of its beginning, and of what its stages add, a run keeps.
 _MOST_KEPT_BYTES = 256 * 1024**2
+_KEPT_SETTINGS = f"{KEPT_FOLDER}/codeloupe.yaml"
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
@@ -137,7 +146,7 @@ class Pipeline:
         kept, notes = dict[str, bytes](), list[str]()
         if store.is_shared:
             record = await _with_places(record, store, repository)
-            kept = kept_files(definition)
+            kept = {**kept_files(definition), **_kept_settings(options, agents.settings)}
             notes += [
                 f"{name}, which is not in the pipeline's folder, is kept too" for name in outside_files(definition)
             ]
@@ -180,6 +189,8 @@ async def resume_run(
         secret = secret_inputs(definition, record.inputs)
         record = replace(record, agent=options.agent, model=options.model, secret_inputs=secret)
         repository = await _repository_of(record, store, options, is_elsewhere=is_elsewhere)
+        if is_elsewhere and options.settings is None:
+            options = replace(options, settings=_settings_elsewhere(store.directory(run_id), calls))
         agents = await _agents_for(definition, repository, options, calls)
         return await _go_on(record, definition, store, options, repository, agents, notes)
 
@@ -222,6 +233,24 @@ async def _with_places(record: RunRecord, store: RunStore, repository: Repositor
     # Without the user name and the token that an address may hold.
     address, head = same_address(await origin_url(repository) or ""), await read_head(repository)
     return replace(record, origin=address or "", base_commit=head.sha or "")
+
+
+def _kept_settings(options: RunOptions, settings: Settings) -> dict[str, bytes]:
+    """The settings of the repository where a run begins, to be kept with it; nothing where they do not count."""
+    if options.settings is not None or settings.untrusted:
+        return {}
+    file = read_repository_file(repository_root(Path(options.repo)))
+    return {} if file is None else {_KEPT_SETTINGS: file.text.encode()}
+
+
+def _settings_elsewhere(directory: Path, calls: AgentCalls) -> Settings:
+    """This user's settings, with those of the repository where the run began. Raises ConfigError."""
+    kept, variables = directory / _KEPT_SETTINGS, calls.environment
+    load = partial(load_settings, user_file=user_file_path(variables), environment=variables, flags={})
+    settings = load(repository_file=None).settings
+    if settings.untrusted or not kept.exists():
+        return settings
+    return load(repository_file=read_config_file(kept, name=kept.name, follow_symlinks=False)).settings
 
 
 async def _repository_of(
