@@ -285,9 +285,11 @@ class TestPlaces:
         cast = Cast({"first": [writing({"first.md": "one\n"})]})
         assert one.begins(file, cast, repo=repository.path).state is S.AWAITING_APPROVAL
         with pytest.raises(
-            UsageError, match=f"the run r works in {repository.path} on .*, which is on no other machine"
+            UsageError, match=f"the run r works in the checkout {repository.path} on .*, and can work in no other"
         ):
             two.goes_on(cast)
+        with pytest.raises(UsageError, match="can work in no other"):
+            one.goes_on(cast, clone=repository.path)
         assert one.goes_on(cast, ask_person=person(Decision.APPROVE)).state is S.COMPLETED
 
     def test_what_was_too_large_to_be_kept_comes_from_a_clone(

@@ -174,9 +174,10 @@ async def resume_run(
     with store.lock(run_id):
         record, notes = store.load(run_id), tuple[str, ...]()
         is_elsewhere = record.home != store.home
-        if is_elsewhere and record.workspace is WorkspaceKind.CHECKOUT:
-            words = f"the run {run_id} works in {record.repository} on {record.host}, which is on no other machine"
-            raise UsageError(words, hint="resume it there, or let its pipeline have `workspace: worktree`")
+        if record.workspace is WorkspaceKind.CHECKOUT and (is_elsewhere or options.clone is not None):
+            place = f"{record.repository} on {record.host}" if record.host else str(record.repository)
+            words = f"the run {run_id} works in the checkout {place}, and can work in no other"
+            raise UsageError(words, hint="resume it there, or begin a new run with `workspace: worktree`")
         definition = _definition_of(record, store, is_elsewhere=is_elsewhere)
         if definition.digest != record.digest:
             record, notes = with_changes(record, definition, accepted=options.accept_changes)
