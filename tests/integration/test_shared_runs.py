@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from codeloupe.store.interface import RunStore
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.records import pack, to_json
 from codeloupe.store.run_files import Changes, RunCopy
+from codeloupe.store.runs import try_lock
 from codeloupe.store.shared_runs import SharedRunStore
 from tests.endings import comes_to_pass
 from tests.unit.store.run_samples import event, run
@@ -84,6 +86,15 @@ class TestLock:
             assert comes_to_pass(lambda: ends_at() > first)
             assert b.holder(NAME) is not None
         assert b.holder(NAME) is None
+
+    def test_those_who_only_fetch_the_files_never_make_a_run_busy(self, on: On) -> None:
+        store = on("a")
+        descriptor = os.open(store.create(run(1)) / "lock", os.O_RDWR)
+        assert try_lock(descriptor)
+        fetched = threading.Timer(0.3, os.close, [descriptor])
+        fetched.start()
+        with store.lock(NAME):
+            fetched.join()
 
     def test_a_lock_of_a_dead_process_of_this_machine_is_free_at_once(
         self, database: PostgresDatabase, tmp_path: Path

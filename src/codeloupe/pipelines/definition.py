@@ -125,7 +125,7 @@ def load_kept(directory: Path, *, file: Path) -> PipelineDefinition:
         names = convert(json.loads((folder / _NAMES).read_bytes()), dict[str, str])
     except (OSError, ValueError) as error:
         words = f"the run has not kept {file}, or it is damaged: {error}"
-        raise ConfigError(words, hint="go on with it on the machine where it began") from error
+        raise ConfigError(words, hint="resume it on the machine where it began") from error
     return replace(load_pipeline(folder / _OWN, agents=None, names=names), file=file)
 
 

@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from codeloupe.system.directories import remove_tree
 _NOTHING: Mapping[str, bytes] = MappingProxyType({})
 _HELD = "SELECT holder, host, since, expires_at > clock_seconds() FROM runs WHERE run_id = ?"
 _HOME = "home"
+_FETCH_SECONDS = 10.0
 
 
 class SharedRunStore:
@@ -238,7 +240,7 @@ class SharedRunStore:
     def _taken(self, run_id: str) -> Iterator[None]:
         self._save_of(run_id)
         with ExitStack() as held:
-            held.enter_context(self._alone_here(run_id))
+            held.enter_context(self._alone_here(run_id, patience_seconds=_FETCH_SECONDS))
             owner = Owner.here()
             ours = str(owner if self._machine is None else replace(owner, machine=self._machine))
             if (other := self.database.persist(lambda: self._take(run_id, ours))) is not None:
@@ -282,19 +284,23 @@ class SharedRunStore:
             self.database.change(free, (run_id, ours))
 
     @contextmanager
-    def _alone_here(self, run_id: str) -> Iterator[None]:
+    def _alone_here(self, run_id: str, *, patience_seconds: float = 0.0) -> Iterator[None]:
         """Keep other processes of this machine off the copy of a run. Raises RunBusy."""
+        deadline = time.monotonic() + patience_seconds
         directory = self._copy(run_id).directory
         with ExitStack() as held:
             with _explained(run_id, "lock", directory):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 descriptor = runs.open_file(directory / runs.LOCK, os.O_RDWR | os.O_CREAT)
                 held.callback(os.close, descriptor)
-                if not runs.try_lock(descriptor):
+                while not runs.try_lock(descriptor):
                     other: Holder | None = None
                     with suppress(RunNotFound):  # it is being made, or removed
                         other = self.holder(run_id)
-                    raise runs.busy(run_id, other or Holder(), is_ours=run_id in self._held)
+                    # Who only fetches the files does not hold the run, and is soon done.
+                    if other is not None or time.monotonic() >= deadline:
+                        raise runs.busy(run_id, other or Holder(), is_ours=run_id in self._held)
+                    time.sleep(0.05)
             yield
 
     @persistent
