@@ -21,6 +21,7 @@ _PARAMETERS = {
     r"--commit ([^\s;,]+)": r'CommitScope("\1")',
     r"--input (\S+)=VALUE": r'inputs={"\1": VALUE}',
     "--repo DIR": "repo=DIR",
+    "--clone DIR": "RunOptions(clone=DIR)",
     "--diff-file FILE": "DiffScope(NAME, DATA)",
     "--staged": "StagedScope()",
     "--uncommitted": "UncommittedScope()",

@@ -3,6 +3,7 @@
 The agents are the real claude program before the stand-in server, which counts what it is asked.
 """
 
+import os
 import random
 import signal
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.pipelines.run import open_run_store
+from codeloupe.store.sqlite import state_directory
 from codeloupe.testing import StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
 from tests.endings import comes_to_pass
@@ -104,7 +106,7 @@ def finished_calls() -> set[str]:
 def only_run() -> Ran:
     (record,), problems = open_run_store().list()
     assert problems == {}
-    return Ran(record, open_run_store()._root.parent)
+    return Ran(record, state_directory(os.environ))
 
 
 def killed(case: Case, folder: Path) -> Ran:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
 from codeloupe.cli.progress import choose_mode
 from codeloupe.cli.verbs import note, run_to_end, set_up_logging, size_of, write_result
+from codeloupe.config.loading import database_url
 from codeloupe.errors import CodeloupeError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
@@ -27,6 +29,8 @@ from codeloupe.reports import pipeline as report
 from codeloupe.reports.json_v1 import json_text
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
 from codeloupe.reports.wording import counted
+from codeloupe.store import open_database, open_run_store
+from codeloupe.store.interface import RunStore
 from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore, Holder
 from codeloupe.store.sqlite import state_directory
 from codeloupe.system.redaction import is_secret
@@ -57,7 +61,7 @@ def configure(parser: Parser) -> None:
     option(run, "file", "FILE", "the pipeline's YAML file", type=Path)
     option(run, "--input", "NAME=VALUE", "an input of the pipeline (may be repeated)", action="append", default=[])
     options.add(run, "--repo")
-    run.set_defaults(accept_changes=False)
+    run.set_defaults(accept_changes=False, clone=None)
     _add_running(run)
 
     about = "continue a run that was interrupted, or was waiting for an answer"
@@ -66,6 +70,8 @@ def configure(parser: Parser) -> None:
     option(resume, "--retry", "STAGE", "run a stage again that is waiting, failed or completed")
     option(resume, "--note", "TEXT", "with --retry: feedback for its next attempt", default="")
     flag(resume, "--accept-changes", "continue although the pipeline's files have changed since the run began")
+    about = "a clone of the run's repository on this machine, for a run that began elsewhere"
+    option(resume, "--clone", "DIR", about, type=Path)
     _add_running(resume)
 
     status = add_command(verbs, "status", "show one run as a tree", _status)
@@ -87,7 +93,8 @@ def configure(parser: Parser) -> None:
         option(answer, "--note", "TEXT", "why; it is kept with the run", default="")
         flag(answer, "--resume", "continue the run here, unless another process is working on it")
         # What --resume needs besides, as `resume` has it by default.
-        answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
+        answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False)
+        answer.set_defaults(accept_changes=False, clone=None)
         flag(answer, "--json", "with --resume: the final state for programs")
         options.add(answer, "--color")
 
@@ -182,7 +189,7 @@ def _answered(
             raise
     who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
     if holder is not None:
-        who = f"{f'process {holder.process_id}' if holder.process_id else 'the process that runs it'} continues with it"
+        who = f"{holder.name if holder.process_id else 'the process that runs it'} continues with it"
     done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}[decision]
     words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
     if arguments.json:
@@ -286,9 +293,15 @@ def _remove(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _open_store() -> DirectoryRunStore:
-    """The runs of this user. Nothing is made or read yet. Raises StoreError when nothing names a place."""
-    return DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY)
+def _open_store() -> RunStore:
+    """The runs of this user, or of the shared database. Nothing is made or read yet. Raises StoreError."""
+    return _store_at(database_url(os.environ), state_directory(os.environ))
+
+
+@cache
+def _store_at(url: str | None, directory: Path) -> RunStore:
+    # One for all that a verb does, since to connect to a server takes longer than to ask it.
+    return open_run_store(open_database(url, directory), directory)
 
 
 def _find_run(word: str) -> str:
@@ -308,7 +321,12 @@ def _find_run(word: str) -> str:
     if found:
         names = "".join(f"\n  {name}" for name in (*found[:8], *(["and more"] if len(found) > 8 else [])))
         raise UsageError(f"{word!r} is the beginning of several runs:{names}", hint="give more characters of one")
-    raise RunNotFound(f"there is no run {word!r}", hint=_LIST)
+    if not store.is_shared:
+        raise RunNotFound(f"there is no run {word!r}", hint=_LIST)
+    local, hint = DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY), _LIST
+    if local.matching(word):
+        hint = f"one of that name is in {local.name}, where runs are looked for without `database` (CODELOUPE_DATABASE)"
+    raise RunNotFound(f"there is no run {word!r} in {store.name}", hint=hint)
 
 
 def _as_it_is(run_id: str) -> tuple[RunRecord, Holder | None]:
@@ -322,9 +340,10 @@ def _write_run(
     run: RunRecord, arguments: argparse.Namespace, *, holder: Holder | None = None, code: int | None = None
 ) -> None:
     """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
-    directory = _open_store().directory(run.run_id)
+    store, has_ended = _open_store(), run.state in (StageState.COMPLETED, StageState.FAILED)
+    directory = store.fetched(run.run_id) if has_ended else store.directory(run.run_id)
     result, patch = directory / "result", directory / "result.patch"
-    has_result = run.state in (StageState.COMPLETED, StageState.FAILED) and NO_RESULT not in run.reason
+    has_result = has_ended and NO_RESULT not in run.reason
     places = report.Places(
         directory=directory,
         result=result if has_result and result.is_dir() and any(result.iterdir()) else None,
@@ -367,6 +386,7 @@ def _go_on(work: Work, arguments: argparse.Namespace) -> int:
                 wait_for_approval=not arguments.no_wait,
                 watch=display.watch,
                 accept_changes=arguments.accept_changes,
+                clone=arguments.clone,
             )
             async with codeloupe.Runtime() as runtime:
                 return await work(runtime, given)

@@ -22,7 +22,7 @@ from codeloupe.pipelines.state import RunFiles
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.page import Page
 from codeloupe.reports.wording import counted, duration
-from codeloupe.store.runs import DirectoryRunStore
+from codeloupe.store.interface import RunStore
 from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
 _AT_REST = (model.StageState.COMPLETED, model.StageState.PENDING, model.StageState.CANCELLED)
@@ -116,7 +116,7 @@ class PipelineDisplay(Display):
 class TerminalAsker:
     """Asks one question at a time, as an `ask_person` of a run. None is for `later`, and for the end of input."""
 
-    def __init__(self, display: PipelineDisplay, store: DirectoryRunStore) -> None:
+    def __init__(self, display: PipelineDisplay, store: RunStore) -> None:
         self._display, self._store = display, store
         self._one_at_a_time = asyncio.Lock()
 

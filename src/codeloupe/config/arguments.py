@@ -35,7 +35,7 @@ _AGENTS = "a list of agents, such as [ScriptedAgent(...)]; names go into Setting
 _PATH = "a path, as text or as a Path"
 # Which parameters (those with a `?` may be None), what they take, and how a hint says it.
 _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("repo workdir file state_directory? log_directory? context_file?", _is(str, os.PathLike), _PATH),
+    ("repo workdir file state_directory? clone? log_directory? context_file?", _is(str, os.PathLike), _PATH),
     ("context base_branch diff_range known_run_id session_id? claude_session_id? run_id?", _is_text, "a text"),
     ("agent? model?", _is_text, "a text"),
     ("fresh since_last needs_agent strict wait_for_approval accept_changes", _is(bool), "True or False"),

@@ -355,12 +355,12 @@ def lay_out(
     git_dir: Path,
     object_format: str,
     *,
-    lender: Path | None = None,
+    lenders: Sequence[Path] = (),
     attributes: str = "",
     bare: bool = False,
     config: str = "",
 ) -> None:
-    """Make a repository of our own, or complete one that was begun; it may borrow the objects of another."""
+    """Make a repository of our own, or complete one that was begun; it may borrow the objects of others."""
     for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
         (git_dir / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     core = f"[core]\n\trepositoryformatversion = 1\n\tbare = {str(bare).lower()}\n"
@@ -368,10 +368,11 @@ def lay_out(
     (git_dir / "config").write_bytes(os.fsencode(core + extension + config))
     if attributes:
         (git_dir / "info" / "attributes").write_text(attributes, encoding="ascii")
-    if lender is not None:
+    if lenders:
         # Quoted, since a path may hold a line end.
-        escaped = str(lender).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(f'"{escaped}"\n'))
+        escaped = (str(each).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for each in lenders)
+        lines = "".join(f'"{each}"\n' for each in escaped)
+        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(lines))
     # git takes a directory for a repository when HEAD is there, so it comes last.
     (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
 
@@ -394,7 +395,7 @@ def reading(repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index:
     """The place for commands that read through a fresh engine, which may have a copy of the index."""
     with private_directory() as directory:
         git_dir, object_format = directory / "engine", repository.object_format
-        lay_out(git_dir, object_format, lender=repository.objects, attributes=attributes)
+        lay_out(git_dir, object_format, lenders=[repository.objects], attributes=attributes)
         # Untracked files are in the engine's index as empty ones, so that object has to exist.
         empty = object_name("blob", b"", object_format)
         (git_dir / "objects" / empty[:2]).mkdir()

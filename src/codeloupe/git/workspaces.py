@@ -55,6 +55,8 @@ _PATCH_FLAGS = (
 )
 _MOST_PENDING_BYTES = 32 * 1024**2
 _MOST_NAMED = 10
+# Marks a store that kept its beginning.
+_WHOLE = "whole"
 _DEEPEST_FOLDER = 200
 # What a system takes for a path, less what may precede it.
 _LONGEST_PATH_BYTES = 3_500
@@ -75,9 +77,10 @@ class GitWorkspaceStore:
     """Keeps the workspaces of one run in a bare repository at `directory`. Methods raise WorkspaceError.
 
     With a `source` the run begins with the tree of its HEAD, ignored files are not kept, and a workspace gets a small
-    repository of its own for its agent. Without one it begins empty. `max_files` and `max_total_bytes` bound what may
-    be new. A file that takes the place of a kept one and cannot be kept leaves the old one, and is in `left_out`.
-    One process at a time works with a store. Whatever ended the one before, the next goes on.
+    repository of its own for its agent. Without one it begins empty, or goes on without the source that it began with,
+    if it kept its beginning. `max_files` and `max_total_bytes` bound what may be new. A file that takes the place of a
+    kept one and cannot be kept leaves the old one, and is in `left_out`. One process at a time works with a store.
+    Whatever ended the one before, the next goes on.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class GitWorkspaceStore:
     ) -> None:
         self._directory = directory.absolute()
         self._format = "sha1" if source is None else source.object_format
-        self._source = source
+        self._source, self._has_repository = source, source is not None
         self._limits = _Limits(max_file_bytes, max_files, max_total_bytes)
         self._locks: dict[str, asyncio.Lock] = {}
         self._beginning: tuple[str | None, str] | None = None
@@ -100,6 +103,27 @@ class GitWorkspaceStore:
         """The tree with which the run begins: empty, or the repository's; the same for as long as the store exists."""
         async with self._working("the workspaces of the run cannot be begun") as (_, tree):
             return tree
+
+    async def keep_beginning(self, max_bytes: int) -> bool:
+        """Copy what the run begins with, so that it can go on without its source; False when that is too much."""
+        async with self._working("what the run begins with cannot be kept") as (commit, tree):
+            if commit is None:
+                return True
+            listed = await git(self._place(), "ls-tree", "-r", "-t", "-l", "-z", "--full-tree", tree)
+            names, size = [commit, tree], 0
+            for record in filter(None, listed.split(b"\0")):
+                _, kind, name, length = record.partition(b"\t")[0].decode("ascii").split()
+                if kind != "commit":  # a submodule's, which is in another repository
+                    names.append(name)
+                    size += 0 if length == "-" else int(length)
+            if size > max_bytes:
+                return False
+            base = self._directory / "objects" / "pack" / "pack"
+            await git(self._place(), "pack-objects", "-q", str(base), stdin="\n".join(names).encode("ascii"))
+            # From now on nothing is borrowed: what git finds in the source it would not write here.
+            (self._directory / _WHOLE).touch()
+            self._lay_out(commit)
+            return True
 
     async def put(self, tree: str, directory: Path) -> None:
         """Make a directory hold exactly a tree; whatever else was in it is gone. No link is followed."""
@@ -117,7 +141,7 @@ class GitWorkspaceStore:
                     place = self._place(work_tree=directory.absolute(), index=private / "index")
                     await git(place, "read-tree", tree)
                     await git(place, "checkout-index", "--all", "--force", "--quiet", "--index")
-                    if self._source is not None:
+                    if self._has_repository:
                         # So that the agent's git knows which files are as they were, else it finds out by itself.
                         await try_git(place, "update-index", "-q", "--refresh")
                         self._add_repository(directory, commit, private / "index")
@@ -183,7 +207,7 @@ class GitWorkspaceStore:
         """Two trees as two commits of a repository at `root`, while the block lasts. Raises GitFailed and OSError."""
         remove_tree(root)
         try:
-            lay_out(root / ".git", self._format, lender=self._directory / "objects")
+            lay_out(root / ".git", self._format, lenders=[self._directory / "objects"])
             place = Place(root / ".git", work_tree=root, settings=_IDENTITY)
             base = await _commit(place, before)
             yield RangeScope(f"{base}..{await _commit(place, after, '-p', base)}")
@@ -212,21 +236,21 @@ class GitWorkspaceStore:
         """Make the repository, or complete one that was begun; returns the commit and the tree the run begins with."""
         if self._beginning is not None:
             return self._beginning
-        lender = None if self._source is None else self._source.objects
-        lay_out(self._directory, self._format, bare=True, lender=lender, attributes=EXPORT_ATTRIBUTES)
-        (self._directory / "looks").mkdir(mode=0o700, exist_ok=True)
-        if self._source is not None:
-            borrow(self._source.common_dir / "info" / "exclude", self._directory / "info" / "exclude")
-            borrow(self._source.shallow_file, self._directory / "shallow")
         file = self._directory / "beginning.json"
-        if file.is_file():
-            recorded = json.loads(file.read_bytes())
+        recorded = json.loads(file.read_bytes()) if file.is_file() else None
+        if self._source is None and recorded is not None:
+            self._format = recorded.get("format", self._format)
+            self._has_repository = recorded.get("repository", False)
+        self._lay_out(recorded["commit"] if recorded else None)
+        if recorded is not None:
             commit, tree = recorded["commit"], _checked(recorded["tree"])
             # What is borrowed may be gone: a repository forgets commits that nothing in it names any more.
             if commit and (await try_git(self._place(), "cat-file", "-e", tree)).exit_code != 0:
-                message = f"the repository no longer holds the commit {commit}, with which the run began"
+                whose = "the repository no longer holds" if self._source else "the run has not kept the files of"
                 hint = "bring that commit back, with `git fetch` for example, or begin a new run"
-                raise WorkspaceError(message, hint=hint)
+                if self._source is None:
+                    hint = "name a clone that holds it: --clone DIR"
+                raise WorkspaceError(f"{whose} the commit {commit}, with which the run began", hint=hint)
         else:
             commit = None if self._source is None else (await read_head(self._source)).sha
             tree = object_name("tree", b"", self._format)
@@ -235,12 +259,29 @@ class GitWorkspaceStore:
                 tree = named.decode("ascii").strip()
             # Under its name only when it is complete, and for good.
             with (unfinished := file.with_name("beginning.new")).open("w", encoding="ascii") as sink:
-                json.dump({"commit": commit, "tree": tree}, sink)
+                known = {"commit": commit, "tree": tree, "format": self._format, "repository": self._has_repository}
+                json.dump(known, sink)
                 sink.flush()
                 os.fsync(sink.fileno())
             unfinished.replace(file)
         self._beginning = commit, tree
         return self._beginning
+
+    def _lay_out(self, commit: str | None) -> None:
+        """Make the repository, with what is borrowed from a source as it is now, and nothing of an earlier one."""
+        is_whole = (self._directory / _WHOLE).exists()
+        lenders = [self._source.objects] if self._source is not None and not is_whole else []
+        shallow = self._directory / "shallow"
+        for borrowed in (self._directory / "objects" / "info" / "alternates", shallow):
+            borrowed.unlink(missing_ok=True)
+        lay_out(self._directory, self._format, bare=True, lenders=lenders, attributes=EXPORT_ATTRIBUTES)
+        (self._directory / "looks").mkdir(mode=0o700, exist_ok=True)
+        if self._source is not None:
+            borrow(self._source.common_dir / "info" / "exclude", self._directory / "info" / "exclude")
+            borrow(self._source.shallow_file, shallow)
+        elif commit is not None:
+            # The commits before it were not kept.
+            shallow.write_text(f"{commit}\n", encoding="ascii")
 
     def _refuse_precious(self, directory: Path) -> None:
         """Nothing that belongs to the user or to the store is ever emptied."""
@@ -256,7 +297,8 @@ class GitWorkspaceStore:
     def _add_repository(self, directory: Path, commit: str | None, index: Path) -> None:
         """Give a workspace a repository of its own, so that git tells its agent what it changed. It is never read."""
         git_dir = directory / ".git"
-        lay_out(git_dir, self._format, lender=self._directory / "objects")
+        lenders = [self._directory / "objects", *([self._source.objects] if self._source else [])]
+        lay_out(git_dir, self._format, lenders=lenders)
         borrow(self._directory / "info" / "exclude", git_dir / "info" / "exclude")
         borrow(self._directory / "shallow", git_dir / "shallow")
         borrow(index, git_dir / "index")
@@ -272,7 +314,7 @@ class GitWorkspaceStore:
             before = beginning
             tracked = await self._read_tree(before)
         with private_directory() as private, opened_folder(directory) as top:
-            scan = _Scan(directory, tracked, self._limits, self._format, has_repository=self._source is not None)
+            scan = _Scan(directory, tracked, self._limits, self._format, has_repository=self._has_repository)
             level = [""]
             while level:
                 found: dict[str, os.stat_result] = {}
@@ -334,7 +376,7 @@ class GitWorkspaceStore:
         git is asked about names only, in a directory of our own that holds copies of the ignore files: in the workspace
         itself it would read what an agent left there, and could be made to wait for ever by a pipe.
         """
-        if self._source is None:
+        if not self._has_repository:
             return frozenset()
         unknown = [path for path in found if path not in known and not _is_too_long(path)]
         for path in unknown:
@@ -347,7 +389,8 @@ class GitWorkspaceStore:
                     (private / path).write_bytes(stream.read(1024**2))
         if not unknown:
             return frozenset()
-        settings = [word for word in await comparison_settings(self._source) if word.startswith("core.excludesfile=")]
+        compared = () if self._source is None else await comparison_settings(self._source)
+        settings = [word for word in compared if word.startswith("core.excludesfile=")]
         # A name may begin with what is magic to this command, which knows no literal names.
         asked = b"".join(b"./" + os.fsencode(path) + b"\0" for path in unknown)
         words = ("--no-literal-pathspecs", "check-ignore", "--no-index", "-z", "--stdin")

@@ -123,7 +123,8 @@ class InputDefinition(Struct, frozen=True, kw_only=True):
 class PipelineDefinition(Struct, frozen=True, kw_only=True):
     """A pipeline as its `file` says, checked: stage names are unique, needs exist and have no cycle.
 
-    `file` is absolute. `digest` names the content of the file and of every file that it names.
+    `file` is absolute. `digest` names the content of the file and of every file that it names; `texts` are those, as
+    they are named there, and its own under "".
     """
 
     name: str
@@ -135,6 +136,7 @@ class PipelineDefinition(Struct, frozen=True, kw_only=True):
     max_parallel: int = 4
     max_budget_usd: float | None = None
     digest: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 class Critique(Struct, frozen=True, kw_only=True):
@@ -155,7 +157,8 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
 
     `tree` names in the workspace store what the workspace held after it. `notes` say what was not as asked, such as a
     file that was left out. `saved_answer` is the name under which its answer was saved, if it left no artifact; in the
-    workspace unless that is the user's own. Files are below the run's folder.
+    workspace unless that is the user's own. Files are below the run's folder. `left_tree` is the tree of a run that may
+    go on elsewhere, before anything else is known of it.
     """
 
     number: int = 1
@@ -173,6 +176,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     output_file: str = ""
     saved_answer: str = ""
+    left_tree: str = ""
 
     @property
     def score(self) -> int | None:
@@ -276,7 +280,9 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
     `digest` is the definition's when the run began, `repository` where a worktree or a checkout comes from. `agent` and
-    `model` are for stages that name none. `given` names the inputs that are no defaults; None is not known.
+    `model` are for stages that name none. `given` names the inputs that are no defaults; None is not known. Of a run
+    that any machine can go on with, `home` says where its paths mean something, and `host` how that machine is called;
+    elsewhere a clone of `origin` with the commit `base_commit` has what it began with.
     """
 
     run_id: str
@@ -296,6 +302,10 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     model: str | None = None
     given: tuple[str, ...] | None = None
     secret_inputs: tuple[str, ...] = ()
+    home: str = ""
+    host: str = ""
+    origin: str = ""
+    base_commit: str = ""
     version: int = 1
 
     @property

@@ -269,7 +269,9 @@ class Context:
         """What a person decides about a stage that waits, within so many seconds; None when nobody does."""
         ask = None if self._ask is None else partial(self._ask, stage, question)
         take = partial(self.state.left_answer, stage.name)
-        return await answer_of_a_person(take, ask, timeout_seconds=seconds if self._waits else 0.0)
+        pause = 1.5 if self.state.is_shared else 0.5
+        timeout = seconds if self._waits else 0.0
+        return await answer_of_a_person(take, ask, timeout_seconds=timeout, poll_seconds=pause)
 
     @property
     def is_checkout(self) -> bool:

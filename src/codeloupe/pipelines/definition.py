@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from msgspec import convert, to_builtins
@@ -57,6 +57,11 @@ _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 # More entries than these are a mistake already, and are not looked at.
 _MOST_NAMES = 100
 
+# Where a run keeps what defines it: the pipeline's file, and the others under names of ours.
+KEPT_FOLDER = "definition"
+_OWN, _NAMES = "pipeline.yaml", "names.json"
+_AS_WRITTEN: Mapping[str, str] = MappingProxyType({})
+
 Values = Mapping[str, Any]
 _Hint = str | Callable[[], str]
 
@@ -71,11 +76,13 @@ def pipeline_schema() -> dict[str, Any]:
 _schema = cache(pipeline_schema)
 
 
-def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -> PipelineDefinition:
+def load_pipeline(
+    path: Path, *, agents: Collection[str] | None = AGENT_NAMES, names: Mapping[str, str] = _AS_WRITTEN
+) -> PipelineDefinition:
     """The pipeline that a YAML file defines. Every file that it names was found and read.
 
-    `agents` are the names of those that it may name; with None every name is taken. Raises ConfigError, which lists
-    every mistake with its line.
+    `agents` are the names of those that it may name; with None every name is taken. `names` are those of files that
+    are called otherwise than they are written in it. Raises ConfigError, which lists every mistake with its line.
     """
     try:
         text = read_config_file(path, name=str(path), follow_symlinks=True).text
@@ -88,7 +95,7 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
         raise ConfigError(f"{reader.escape(str(path))}: this cannot be the name of a file", hint=_FILE_HINT) from error
     except reader.Refused as refusal:
         raise reader.config_error([refusal.problem]) from refusal
-    files = _NamedFiles(path.absolute().parent)
+    files = _NamedFiles(path.absolute().parent, names)
     values = _Checks(str(path), root, files, agents).values()
     defaults = values.get("defaults", {})
     made = {
@@ -96,8 +103,37 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
         "inputs": [{"name": name, **(about or {})} for name, about in values.get("inputs", {}).items()],
         "stages": [_stage(stage, defaults, files) for stage in values["stages"]],
         "digest": files.digest(text),
+        "texts": {"": text, **files.texts},
     }
     return convert({**{key: value for key, value in values.items() if key != "defaults"}, **made}, PipelineDefinition)
+
+
+def kept_files(definition: PipelineDefinition) -> dict[str, bytes]:
+    """The pipeline's file and all that it names, to be kept with a run. Wherever they were, they have names of ours."""
+    if not definition.texts:  # made by a caller of the library, of no file
+        return {}
+    names = {written: f"named-{number}" for number, written in enumerate(definition.texts) if written}
+    kept = {_OWN: definition.texts[""], _NAMES: json.dumps(names)}
+    kept |= {names[written]: text for written, text in definition.texts.items() if written}
+    return {f"{KEPT_FOLDER}/{name}": text.encode("utf-8", "surrogatepass") for name, text in kept.items()}
+
+
+def load_kept(directory: Path, *, file: Path) -> PipelineDefinition:
+    """The pipeline that a run has kept in its directory, as that of its own `file`. Raises ConfigError."""
+    folder = directory / KEPT_FOLDER
+    try:
+        names = convert(json.loads((folder / _NAMES).read_bytes()), dict[str, str])
+    except (OSError, ValueError) as error:
+        words = f"the run has not kept {file}, or it is damaged: {error}"
+        raise ConfigError(words, hint="resume it on the machine where it began") from error
+    return replace(load_pipeline(folder / _OWN, agents=None, names=names), file=file)
+
+
+def outside_files(definition: PipelineDefinition) -> tuple[str, ...]:
+    """The files that a pipeline names outside of its own folder, as they are written, sorted."""
+    folder = definition.file.parent.resolve()
+    named = (written for written in definition.texts if written)
+    return tuple(sorted(each for each in named if not (folder / each).resolve().is_relative_to(folder)))
 
 
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
@@ -156,7 +192,7 @@ def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> tuple[
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
-    made: dict[str, Any] = {key: files.folder / values[key] for key in _FILES if key in values}
+    made: dict[str, Any] = {key: files.path(values[key]) for key in _FILES if key in values}
     made |= {key: [values[key]] for key in ("needs", "inputs", "tools") if isinstance(values.get(key), str)}
     made |= {"timeout": _seconds(values["timeout"])} if "timeout" in values else {}
     return {_FIELDS.get(key, key): value for key, value in {**values, **made}.items()}
@@ -180,15 +216,19 @@ def _sha256(text: str) -> str:
 class _NamedFiles:
     """The files that a pipeline's file names, as they are written there. Each is read once and counts in the digest."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._texts: dict[str, str] = {}
+    def __init__(self, folder: Path, names: Mapping[str, str]) -> None:
+        self._folder, self._names = folder, names
+        self.texts: dict[str, str] = {}
+
+    def path(self, written: str) -> Path:
+        """Where a file is."""
+        return self._folder / self._names.get(written, written)
 
     def text(self, written: str) -> str:
         """The text of a file. Raises SchemaRefused, which names it."""
-        if written not in self._texts:
-            self._texts[written] = read_named(self.folder / written, written)
-        return self._texts[written]
+        if written not in self.texts:
+            self.texts[written] = read_named(self.path(written), written)
+        return self.texts[written]
 
     def schema(self, given: str | Values) -> Values:
         """A valid schema, or the one in a file. Raises SchemaRefused."""
@@ -207,7 +247,7 @@ class _NamedFiles:
 
     def digest(self, text: str) -> str:
         """A name for the content of the pipeline's own text and of every file that was read."""
-        return _sha256(text + "".join(f"\0{name}\0{_sha256(its)}" for name, its in sorted(self._texts.items())))
+        return _sha256(text + "".join(f"\0{name}\0{_sha256(its)}" for name, its in sorted(self.texts.items())))
 
 
 def _resolved(schema: Values) -> Values:

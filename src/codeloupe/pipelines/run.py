@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -13,24 +14,41 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from codeloupe.config.arguments import check_arguments
+from codeloupe.config.files import read_config_file, read_repository_file, repository_root, user_file_path
+from codeloupe.config.loading import database_url, load_settings
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import experts_of
 from codeloupe.engine.settings import configure
-from codeloupe.errors import ConfigError, NotARepository
-from codeloupe.git.repository import Repository, open_repository
+from codeloupe.errors import ConfigError, NotARepository, UsageError
+from codeloupe.git.identity import same_address
+from codeloupe.git.repository import Repository, open_repository, origin_url, read_head
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import GateKind, PipelineDefinition, RunRecord, StageState, WorkspaceKind
 from codeloupe.model.ports import Agent
 from codeloupe.pipelines.context import AskPerson, Context, RunAgents
-from codeloupe.pipelines.definition import input_values, load_pipeline
+from codeloupe.pipelines.definition import (
+    KEPT_FOLDER,
+    input_values,
+    kept_files,
+    load_kept,
+    load_pipeline,
+    outside_files,
+)
 from codeloupe.pipelines.engine import Engine
 from codeloupe.pipelines.recovery import new_stage_record, with_changes
 from codeloupe.pipelines.state import RunFiles, RunState, Watch
-from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore
+from codeloupe.store import open_database
+from codeloupe.store import open_run_store as stored_runs
+from codeloupe.store.interface import Database, RunStore
+from codeloupe.store.runs import write_files
 from codeloupe.store.sqlite import state_directory
 from codeloupe.system.redaction import is_secret, redact
+
+# How much of its beginning, and of what its stages add, a run keeps.
+_MOST_KEPT_BYTES = 256 * 1024**2
+_KEPT_SETTINGS = f"{KEPT_FOLDER}/codeloupe.yaml"
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
@@ -44,7 +62,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     `ask_person` asks on a terminal, and returns None when the person wants to decide later: then the run stops. Without
     it an approval is waited for as long as its gate says, unless `wait_for_approval` is off. `state_directory` holds
     the run, and the ledger of its stages and critics, in the place of the user's. `accept_changes` resumes a run though
-    the pipeline's files have changed since it began.
+    the pipeline's files have changed since it began. `clone` is where `resume_run` finds a clone of the run's
+    repository, in the place of the one with which it began.
     """
 
     repo: Path = Path()
@@ -57,6 +76,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     watch: Watch = lambda _run, _event: None
     state_directory: Path | None = None
     accept_changes: bool = False
+    clone: Path | None = None
 
     def __post_init__(self) -> None:
         given: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -101,8 +121,11 @@ class Pipeline:
                 return await self.run(inputs, options=options, run_id=run_id, calls=own)
         definition = self.definition
         values = input_values(definition, inputs)
-        repository, agents = await _prepared(definition, Path(options.repo), options, calls)
+        is_in_directory = definition.workspace is WorkspaceKind.DIRECTORY
+        repository = None if is_in_directory else await open_repository(Path(options.repo))
+        agents = await _agents_for(definition, repository, options, calls)
         now = datetime.now(UTC)
+        store = open_run_store(calls.state_directory, database=calls.database)
         record = RunRecord(
             run_id=run_id or f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
             pipeline=definition.name,
@@ -120,10 +143,16 @@ class Pipeline:
             agent=options.agent,
             model=options.model,
         )
-        store = open_run_store(calls.state_directory)
-        store.create(record)
+        kept, notes = dict[str, bytes](), list[str]()
+        if store.is_shared:
+            record = await _with_places(record, store, repository)
+            kept = {**kept_files(definition), **_kept_settings(options, agents.settings)}
+            notes += [
+                f"{name}, which is not in the pipeline's folder, is kept too" for name in outside_files(definition)
+            ]
+        store.create(record, kept)
         with store.lock(record.run_id):
-            return await _go_on(record, definition, store, options, repository, agents)
+            return await _go_on(record, definition, store, options, repository, agents, notes)
 
 
 async def resume_run(
@@ -141,32 +170,54 @@ async def resume_run(
     if calls is None:
         with AgentCalls(state_directory=options.state_directory) as own:
             return await resume_run(run_id, options=options, calls=own)
-    store = open_run_store(calls.state_directory)
+    store = open_run_store(calls.state_directory, database=calls.database)
     with store.lock(run_id):
         record, notes = store.load(run_id), tuple[str, ...]()
-        if not record.file.is_file():
-            words = f"the run {run_id} cannot continue: its pipeline file {record.file} no longer exists"
-            raise ConfigError(words, hint="put it back where it was")
-        definition = load_pipeline(record.file, agents=None)
+        is_elsewhere = record.home != store.home
+        if record.workspace is WorkspaceKind.CHECKOUT and (is_elsewhere or options.clone is not None):
+            place = f"{record.repository} on {record.host}" if record.host else str(record.repository)
+            words = f"the run {run_id} works in the checkout {place}, and can work in no other"
+            raise UsageError(words, hint="resume it there, or begin a new run with `workspace: worktree`")
+        definition = _definition_of(record, store, is_elsewhere=is_elsewhere)
         if definition.digest != record.digest:
             record, notes = with_changes(record, definition, accepted=options.accept_changes)
+            if store.is_shared:
+                # Before the first state that knows of the changes.
+                write_files(store.directory(run_id), kept_files(definition))
         # The agent and the model given now count, else those of before; a model is meant for its agent.
         known = record.model if options.agent in (None, record.agent) else None
         options = replace(options, agent=options.agent or record.agent, model=options.model or known)
         secret = secret_inputs(definition, record.inputs)
         record = replace(record, agent=options.agent, model=options.model, secret_inputs=secret)
-        try:
-            place = Path(record.repository or options.repo)
-            repository, agents = await _prepared(definition, place, options, calls)
-        except NotARepository as error:
-            words = f"the run {run_id} cannot continue: {error.message}"
-            raise ConfigError(words, hint="put its repository back where it was") from error
+        repository = await _repository_of(record, store, options, is_elsewhere=is_elsewhere)
+        if is_elsewhere and options.settings is None:
+            options = replace(options, settings=_settings_elsewhere(store.directory(run_id), calls))
+        agents = await _agents_for(definition, repository, options, calls)
         return await _go_on(record, definition, store, options, repository, agents, notes)
 
 
-def open_run_store(directory: Path | None = None) -> DirectoryRunStore:
-    """The runs of this machine's user, or those below another directory."""
-    return DirectoryRunStore((state_directory(os.environ) if directory is None else Path(directory)) / RUNS_DIRECTORY)
+def open_run_store(directory: Path | None = None, *, database: Database | None = None) -> RunStore:
+    """The runs of a shared database, if it is one or the user has set one; else those below a directory.
+
+    Without a directory it is that of this machine's user, which also holds the files of shared runs.
+    """
+    place = state_directory(os.environ) if directory is None else Path(directory)
+    url = database_url(os.environ) if directory is None else None
+    return stored_runs(database or open_database(url, place), place)
+
+
+def _definition_of(record: RunRecord, store: RunStore, *, is_elsewhere: bool) -> PipelineDefinition:
+    """The pipeline of a run, from its own file where that is; else as the run has kept it. Raises ConfigError."""
+    if not is_elsewhere and record.file.is_file():
+        return load_pipeline(record.file, agents=None)
+    if not store.is_shared:
+        words = f"the run {record.run_id} cannot continue: its pipeline file {record.file} no longer exists"
+        raise ConfigError(words, hint="put it back where it was")
+    definition = load_kept(store.directory(record.run_id), file=record.file)
+    if definition.digest != record.digest:
+        words = f"the run {record.run_id} has kept other files of {record.file} than those that it goes by"
+        raise ConfigError(words, hint=f"resume it where it began, on {record.host}")
+    return definition
 
 
 def secret_inputs(definition: PipelineDefinition, values: Mapping[str, str]) -> tuple[str, ...]:
@@ -175,12 +226,62 @@ def secret_inputs(definition: PipelineDefinition, values: Mapping[str, str]) -> 
     return tuple(name for name, value in values.items() if name in declared or is_secret(name, value))
 
 
-async def _prepared(
-    definition: PipelineDefinition, place: Path, options: RunOptions, calls: AgentCalls
-) -> tuple[Repository | None, RunAgents]:
-    """The repository and the agents of a run. Raises ConfigError for an agent or an expert that is not known."""
+async def _with_places(record: RunRecord, store: RunStore, repository: Repository | None) -> RunRecord:
+    """A new run, with what another machine has to know to go on with it."""
+    record = replace(record, home=store.home, host=socket.gethostname())
+    if repository is None:
+        return record
+    # Without the user name and the token that an address may hold.
+    address, head = same_address(await origin_url(repository) or ""), await read_head(repository)
+    return replace(record, origin=address or "", base_commit=head.sha or "")
+
+
+def _kept_settings(options: RunOptions, settings: Settings) -> dict[str, bytes]:
+    """The settings of the repository where a run begins, to be kept with it; nothing where they do not count."""
+    if options.settings is not None or settings.untrusted:
+        return {}
+    file = read_repository_file(repository_root(Path(options.repo)))
+    return {} if file is None else {_KEPT_SETTINGS: file.text.encode()}
+
+
+def _settings_elsewhere(directory: Path, calls: AgentCalls) -> Settings:
+    """This user's settings, with those of the repository where the run began. Raises ConfigError."""
+    kept, variables = directory / _KEPT_SETTINGS, calls.environment
+    load = partial(load_settings, user_file=user_file_path(variables), environment=variables, flags={})
+    settings = load(repository_file=None).settings
+    if settings.untrusted or not kept.exists():
+        return settings
+    return load(repository_file=read_config_file(kept, name=kept.name, follow_symlinks=False)).settings
+
+
+async def _repository_of(
+    record: RunRecord, store: RunStore, options: RunOptions, *, is_elsewhere: bool
+) -> Repository | None:
+    """The repository of a run as it is on this machine; None where it needs none. Raises ConfigError."""
+    if record.workspace is WorkspaceKind.DIRECTORY:
+        return None
+    cannot = f"the run {record.run_id} cannot continue"
+    if is_elsewhere and not record.base_tree:
+        words = f"{cannot} here: it was stopped on {record.host} before it had begun"
+        raise ConfigError(words, hint="resume it there, or start a new run; nothing was spent on this one")
+    # A path of another machine means nothing here.
+    place = options.clone or (None if is_elsewhere else record.repository)
+    try:
+        return None if place is None else await open_repository(place)
+    except NotARepository as error:
+        is_kept = store.is_shared and record.base_tree and record.workspace is WorkspaceKind.WORKTREE
+        if is_kept and options.clone is None:
+            return None
+        hint = "put its repository back where it was" if options.clone is None else "name a clone of its repository"
+        raise ConfigError(f"{cannot}: {error.message}", hint=hint) from error
+
+
+async def _agents_for(
+    definition: PipelineDefinition, repository: Repository | None, options: RunOptions, calls: AgentCalls
+) -> RunAgents:
+    """The agents of a run. Raises ConfigError for an agent or an expert that is not known."""
+    place = options.repo if repository is None else repository.root
     settings = options.settings or (await configure(repo=place, environment=calls.environment)).settings
-    repository = None if definition.workspace is WorkspaceKind.DIRECTORY else await open_repository(place)
     own = {**calls.own, **options.agents}
     agents = RunAgents(calls, settings, own, options.agent, options.model or settings.model, place)
     agents.check(definition)
@@ -192,13 +293,13 @@ async def _prepared(
                 except ConfigError as error:
                     words = f"the review gate of the stage {stage.name} cannot be used: {error.message}"
                     raise ConfigError(words, hint=error.hint) from error
-    return repository, agents
+    return agents
 
 
 async def _go_on(
     record: RunRecord,
     definition: PipelineDefinition,
-    store: DirectoryRunStore,
+    store: RunStore,
     options: RunOptions,
     repository: Repository | None,
     agents: RunAgents,
@@ -210,16 +311,22 @@ async def _go_on(
     is_checkout = record.workspace is WorkspaceKind.CHECKOUT and repository is not None
     files = RunFiles(directory, checkout=repository.root if is_checkout and repository else None)
     # The patch of what a stage adds to its workspace is held in memory.
-    workspaces = GitWorkspaceStore(directory / "store.git", source=repository, max_total_bytes=256 * 1024**2)
+    workspaces = GitWorkspaceStore(directory / "store.git", source=repository, max_total_bytes=_MOST_KEPT_BYTES)
     values = [record.inputs.get(name, "") for name in record.secret_inputs]
     # A program may print one line of a key; so short a value as three letters is in many texts by chance.
     secret = {part for value in values for part in (value, *value.splitlines()) if len(part) > 3}
     mask = partial(without_secrets, also=sorted(secret, key=len, reverse=True))
     state = RunState(store, record, watch=options.watch, mask=mask)
+    if store.is_shared:
+        # Also of one that has begun elsewhere: what it began with may be nowhere on this machine.
+        await workspaces.beginning()
     if not record.base_tree:
         base = await workspaces.beginning()
         if files.checkout is not None:
             base = (await workspaces.keep(files.checkout)).tree
+        elif store.is_shared and not await workspaces.keep_beginning(_MOST_KEPT_BYTES):
+            clone = f"a clone of {record.origin or 'its repository'} with the commit {record.base_commit}"
+            notes = (*notes, f"its repository is too large to be kept with the run; elsewhere it needs {clone}")
         record = state.move_run(record.state, base_tree=base)
     for words in notes:
         state.tell("note", words)

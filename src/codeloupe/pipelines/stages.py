@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, OutputInvalid, WorkspaceError
+from codeloupe.git.workspaces import KeptTree
 from codeloupe.model import pipeline as model
 from codeloupe.model.agent import AgentRequest, AgentResult, usage_of
 from codeloupe.model.pipeline import Approval, Critique, Decision, PipelineEvent, RecoveryStep, StageRecord, StageState
@@ -46,7 +48,8 @@ def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
 async def save_handwork(context: Context, record: StageRecord) -> None:
     """Keep as a patch what a person changed by hand in the workspace of a stage that waited: it is filled anew."""
     shown = record.chosen_attempt
-    if context.is_checkout or shown is None or not shown.tree:
+    # Of a run that waited on another machine there may be none here.
+    if context.is_checkout or shown is None or not shown.tree or not context.files.workspace(record.name).is_dir():
         return
     name = context.files.attempt(record.name, shown.number, "by-hand.patch")
     try:
@@ -139,11 +142,16 @@ class StageRun:
         except (CodeloupeError, OSError) as error:
             await self._failed(action, error, heard[-1] if heard else None, workspace)
         else:
-            # Recorded at once: it is paid for. Its tree is kept in the next step.
             file = self._files.attempt(self._name, action.attempt, "output.md")
             attempt = replace(attempt, number=action.attempt, step=action.step, output_file=file)
-            state.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
             self._files.write_quietly(file, output)
+            if state.is_shared:
+                # Where another machine goes on, this workspace is not.
+                with suppress(CodeloupeError, OSError):  # the next step meets the same, and tells
+                    kept = await context.workspaces.keep(workspace)
+                    attempt = replace(_without_left_out(attempt, kept), left_tree=kept.tree)
+            # Recorded at once: it is paid for. What it left is looked at in the next step.
+            state.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
 
     async def _ready_workspace(self, action: Action) -> Path:
         """The stage's workspace with what this attempt begins with. In the user's own tree nothing is put back."""
@@ -235,8 +243,11 @@ class StageRun:
     async def _keep(self, action: Action) -> None:
         """What cannot be kept is no part of the attempt's work, and a note says so."""
         record, workspaces, number = self._record, self._context.workspaces, action.attempt
+        last = record.attempts[-1]
         try:
-            kept = await workspaces.keep(self._files.workspace(self._name))
+            kept = KeptTree(last.left_tree, {})
+            if not last.left_tree:
+                kept = await workspaces.keep(self._files.workspace(self._name))
             changed = await workspaces.changed(record.start_tree, kept.tree)
             diff_file = self._files.attempt(self._name, number, "diff.patch")
             self._files.write(diff_file, await workspaces.diff(record.start_tree, kept.tree))
@@ -247,17 +258,12 @@ class StageRun:
                 error = WorkspaceError(words, stage=self._name, hint=hint)
             self._record_failure(failed_try(error, step=RecoveryStep.FIRST, attempt=number))
             return
-        last = record.attempts[-1]
-        notes = [f"{name} was not kept: {reason}" for name, reason in kept.left_out.items()]
-        if len(notes) > 50:
-            notes[50:] = [f"{len(notes) - 50:,} more files were not kept"]
-        artifacts = tuple(name for name in last.artifacts if name not in kept.left_out)
-        facts: dict[str, Fact] = {"attempt": number, "artifacts": len(artifacts), "files_changed": len(changed)}
+        last = _without_left_out(last, kept)
+        facts: dict[str, Fact] = {"attempt": number, "artifacts": len(last.artifacts), "files_changed": len(changed)}
         facts |= {"cost_usd": last.usage.cost_usd, "seconds": round(last.duration_seconds, 3)}
         done = self._event("attempt_finished", "", **facts)
-        attempt = replace(last, tree=kept.tree, files_changed=changed, diff_file=diff_file, artifacts=artifacts)
-        attempts = (*record.attempts[:-1], replace(attempt, notes=(*last.notes, *notes)))
-        self._state.move(record, StageState.GATING, done, attempts=attempts)
+        attempt = replace(last, tree=kept.tree, files_changed=changed, diff_file=diff_file)
+        self._state.move(record, StageState.GATING, done, attempts=(*record.attempts[:-1], attempt))
 
     async def _judge(self, action: Action) -> None:
         gate, record = self._stage.gates[action.gate], self._record
@@ -410,6 +416,15 @@ class StageRun:
         except (WorkspaceError, OSError) as error:
             return f"the workspace does not hold attempt {chosen.number}: {error}"
         return ""
+
+
+def _without_left_out(attempt: model.AttemptRecord, kept: KeptTree) -> model.AttemptRecord:
+    """An attempt without the artifacts that were not kept, and with a note on each file."""
+    notes = [f"{name} was not kept: {reason}" for name, reason in kept.left_out.items()]
+    if len(notes) > 50:
+        notes[50:] = [f"{len(notes) - 50:,} more files were not kept"]
+    artifacts = tuple(name for name in attempt.artifacts if name not in kept.left_out)
+    return replace(attempt, artifacts=artifacts, notes=(*attempt.notes, *notes))
 
 
 def _by_person(decision: Decision, words: str) -> Critique:

@@ -76,6 +76,11 @@ class RunState:
         self._store, self._watch, self._is_watch_broken = store, watch, False
         self.run, self.masked = run, mask
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether another machine may have to go on from any state that is saved."""
+        return self._store.is_shared
+
     def stage(self, name: str) -> StageRecord:
         """A stage as it was saved last."""
         return self.run.stage(name)

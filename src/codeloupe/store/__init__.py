@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from codeloupe.errors import StoreError, install_command
 
 if TYPE_CHECKING:
-    from codeloupe.store.interface import Database
+    from codeloupe.store.interface import Database, RunStore
 
 
 def open_database(url: str | None, directory: Path) -> Database:
@@ -23,3 +23,14 @@ def open_database(url: str | None, directory: Path) -> Database:
         message = "`database` names a Postgres server, and what talks to one is not installed"
         raise StoreError(message, hint=install_command("server")) from error
     return PostgresDatabase(url)
+
+
+def open_run_store(database: Database, directory: Path) -> RunStore:
+    """The runs in a shared database, with copies below a directory; else those of that directory."""
+    from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore  # noqa: PLC0415 - where pipelines are used
+
+    if not database.is_shared:
+        return DirectoryRunStore(directory / RUNS_DIRECTORY)
+    from codeloupe.store.shared_runs import SharedRunStore  # noqa: PLC0415 - where a server is used
+
+    return SharedRunStore(database, directory / f"{RUNS_DIRECTORY}-shared")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from codeloupe.model.finding import Finding
     from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
     from codeloupe.model.sweep import CommitReview
+    from codeloupe.store.runs import Holder
 
 
 _Answer = TypeVar("_Answer")
@@ -229,16 +230,36 @@ class History(Protocol):
 
 
 class RunStore(Protocol):
-    """The runs of pipelines on disk. Methods raise StoreError, or RunNotFound for an unknown run."""
+    """The runs of pipelines. Methods raise StoreError, or RunNotFound for an unknown run.
 
-    def create(self, run: RunRecord) -> Path:
-        """Make a new run's directory, which is returned, with its first state. Raises StoreError if it is there."""
+    With `is_shared` any machine can go on with a run, and its directory is a copy of what the store has. `home` names
+    the place of that copy, and so what a path in a record means; it is empty where there is one place only.
+    """
+
+    is_shared: bool
+
+    @property
+    def name(self) -> str:
+        """The directory, or the address without a password."""
+
+    @property
+    def home(self) -> str:
+        """The same for all processes that see the same files."""
+
+    def create(self, run: RunRecord, files: Mapping[str, bytes] = ...) -> Path:
+        """Make a new run's directory, which is returned, with files and a first state. StoreError if it is there."""
 
     def directory(self, run_id: str) -> Path:
-        """Where a run keeps its files."""
+        """Where a run keeps its files on this machine."""
+
+    def fetched(self, run_id: str) -> Path:
+        """The same, with the files as they were saved last, unless a process of this machine works on them."""
 
     def save(self, run: RunRecord, *events: PipelineEvent) -> None:
-        """Write the state atomically and durably, then append to the journal; whoever calls holds the lock."""
+        """Save the state durably, after all files that it names, and add to the journal; the caller holds the lock.
+
+        Raises RunBusy when another process holds it meanwhile: then nothing was written.
+        """
 
     def load(self, run_id: str) -> RunRecord:
         """A run's last state."""
@@ -249,6 +270,9 @@ class RunStore(Protocol):
     def list(self) -> tuple[tuple[RunRecord, ...], Mapping[str, str]]:
         """All runs, the newest first, and the runs that cannot be read, each with the reason."""
 
+    def matching(self, prefix: str) -> tuple[str, ...]:
+        """The ids of runs that begin so, sorted, readable or not."""
+
     def put_approval(self, run_id: str, approval: Approval) -> None:
         """Leave a person's word for a run, also while another process holds the lock."""
 
@@ -257,3 +281,9 @@ class RunStore(Protocol):
 
     def lock(self, run_id: str) -> AbstractContextManager[None]:
         """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""
+
+    def holder(self, run_id: str) -> Holder | None:
+        """The process that works on a run just now, or None when none does."""
+
+    def remove(self, run_id: str) -> int:
+        """Remove a run with all its files; how many bytes that freed. Raises RunBusy while a process works on it."""

@@ -11,10 +11,11 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -34,7 +35,7 @@ from codeloupe.system.regex import regex
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"
-_STATE, _JOURNAL, _LOCK, _APPROVALS = "run.json", "journal.jsonl", "lock", "approvals"
+_STATE, _JOURNAL, LOCK, _APPROVALS = "run.json", "journal.jsonl", "lock", "approvals"
 # Raised when what is written can no longer be read by an older version, not when a field is added.
 VERSION = 1
 _RUN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -44,29 +45,43 @@ _LARGEST_FILE_BYTES = 256 * 1024**2
 _LIST = "`codeloupe pipeline list` shows what there is"
 _GONE = "`codeloupe pipeline remove` removes a run whose state is lost"
 _BUG = "this is a bug; please report it"
+_NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Holder(msgspec.Struct, frozen=True, rename={"process_id": "pid"}):
-    """The process that works on a run. Both are None when it did not say, or not yet."""
+    """The process that works on a run. All is empty when it did not say, or not yet; `host` is for shared runs."""
 
     process_id: int | None = None
     since: Moment | None = None
+    host: str = ""
+
+    @property
+    def name(self) -> str:
+        """The process, and its machine where that may be another one."""
+        process = "another process" if self.process_id is None else f"process {self.process_id}"
+        return f"{process} on {self.host}" if self.host else process
 
     def __str__(self) -> str:
-        process = "another process" if self.process_id is None else f"process {self.process_id}"
-        return process if self.since is None else f"{process} (since {self.since.isoformat(' ', 'seconds')})"
+        return self.name if self.since is None else f"{self.name} (since {self.since.isoformat(' ', 'seconds')})"
 
 
 class DirectoryRunStore:
     """The runs below one directory, which is made with the first of them; so that every run is whole or not there."""
 
+    is_shared = False
+    home = ""
+
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
 
-    def create(self, run: RunRecord) -> Path:
+    @property
+    def name(self) -> str:
+        """The directory."""
+        return str(self._root)
+
+    def create(self, run: RunRecord, files: Mapping[str, bytes] = _NOTHING) -> Path:
         """Store a new run, all of it or nothing; its directory. Raises StoreError if there is one of that name."""
-        data, what = _state(run), f"there is a run {run.run_id} already ({self._path(run.run_id)})"
-        taken = StoreError(what, hint="give another name, or `remove` that one")
+        data, taken = _state(run), name_taken(run.run_id, str(self._path(run.run_id)))
         with self._run(run.run_id, doing="make", is_new=True) as directory:
             self._root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._root.mkdir(mode=0o700, exist_ok=True)
@@ -74,6 +89,7 @@ class DirectoryRunStore:
             made = self._root / f"{_NEW_PREFIX}{run.run_id}-{secrets.token_hex(8)}"
             made.mkdir(mode=0o700)
             try:
+                write_files(made, files)
                 replace_file(made / _STATE, data)
                 made.rename(directory)
             except OSError as error:
@@ -89,6 +105,8 @@ class DirectoryRunStore:
         with self._run(run_id, doing="find") as directory:
             return directory
 
+    fetched = directory
+
     def save(self, run: RunRecord, *events: PipelineEvent) -> None:
         """Store the state atomically and durably, then add to the journal; the caller holds the lock."""
         data = _state(run)
@@ -102,13 +120,11 @@ class DirectoryRunStore:
         path = self._path(run_id) / _STATE
         with self._run(run_id, doing="read"):
             try:
-                run = _run_of(_read_file(path))
+                run = run_of(_read_file(path))
             except FileNotFoundError as error:
                 raise StoreError(f"the run {run_id} has no state: there is no {path}", hint=_GONE) from error
             except Unreadable as error:
-                is_newer = isinstance(error, FromNewerVersion)
-                what, hint = ("cannot be read", "use the newer codeloupe") if is_newer else ("is damaged", _GONE)
-                raise StoreError(f"the state of the run {run_id} {what}: {error} ({path})", hint=hint) from error
+                raise unreadable_state(run_id, error, str(path)) from error
         if run.run_id != run_id:
             message = f"the directory of the run {run_id} holds the state of another, {run.run_id!r} ({path})"
             raise StoreError(message, hint="give the directory its old name again")
@@ -121,16 +137,7 @@ class DirectoryRunStore:
                 data = _read_file(directory / _JOURNAL)
             except FileNotFoundError:
                 return ()
-        events: list[PipelineEvent] = []
-        for number, line in enumerate(data.split(b"\n")[:-1], start=1):
-            try:
-                event = from_json(PipelineEvent, read_json(line))
-            except Unreadable as error:
-                last = events[-1].at if events else datetime.fromtimestamp(0, UTC)
-                message = f"line {number} of the journal cannot be read: {error}"
-                event = PipelineEvent(at=last, kind="note", message=message)
-            events.append(event)
-        return tuple(events)
+        return events_of(data.split(b"\n")[:-1])
 
     def list(self) -> tuple[tuple[RunRecord, ...], Mapping[str, str]]:
         """All runs, the newest first, and those that cannot be read, each with the reason."""
@@ -182,11 +189,11 @@ class DirectoryRunStore:
         """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""
         with ExitStack() as held:
             with self._run(run_id, doing="lock") as directory:
-                descriptor = _open_file(directory / _LOCK, os.O_RDWR | os.O_CREAT)
+                descriptor = open_file(directory / LOCK, os.O_RDWR | os.O_CREAT)
                 held.callback(os.close, descriptor)
                 _wait_for_lock(run_id, descriptor)
                 # The file may have been removed, with the run or alone, before its lock was ours.
-                if not os.fstat(descriptor).st_nlink or not (directory / _LOCK).exists():
+                if not os.fstat(descriptor).st_nlink or not (directory / LOCK).exists():
                     raise RunNotFound(f"the run {run_id} was removed just now", hint=_LIST)
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
@@ -201,11 +208,11 @@ class DirectoryRunStore:
         """The process that works on a run just now, or None when none does."""
         with self._run(run_id, doing="look at the lock of") as directory:
             try:
-                descriptor = _open_file(directory / _LOCK, os.O_RDONLY)
+                descriptor = open_file(directory / LOCK, os.O_RDONLY)
             except FileNotFoundError:
                 return None
             try:
-                return None if _try_lock(descriptor, fcntl.LOCK_SH) else _read_holder(descriptor)
+                return None if try_lock(descriptor, fcntl.LOCK_SH) else _read_holder(descriptor)
             finally:
                 os.close(descriptor)
 
@@ -241,10 +248,7 @@ class DirectoryRunStore:
             raise StoreError(f"cannot list the runs in {self._root}: {error.strerror or error}", hint=hint) from error
 
     def _path(self, run_id: str) -> Path:
-        if not _RUN_ID.fullmatch(run_id):
-            message = f"{run_id!r} is not a valid run name: a letter or digit, then letters, digits, '-', '_' and '.'"
-            raise RunNotFound(message, hint=_LIST)
-        return self._root / run_id
+        return self._root / checked_name(run_id)
 
     @contextmanager
     def _run(self, run_id: str, *, doing: str, is_new: bool = False) -> Iterator[Path]:
@@ -252,7 +256,7 @@ class DirectoryRunStore:
         path = self._path(run_id)
         try:
             if not is_new and not os.path.lexists(path):
-                raise RunNotFound(f"there is no run {run_id}", hint=_LIST)
+                raise not_found(run_id)
             yield path if is_new else _checked_directory(path)
         except (OSError, ValueError) as error:
             reason, hint = str(error), _BUG
@@ -264,11 +268,67 @@ class DirectoryRunStore:
             raise StoreError(f"cannot {doing} the run {run_id}: {reason} ({path})", hint=hint) from error
 
 
+def checked_name(run_id: str) -> str:
+    """The name of a run. Raises RunNotFound for what can be none, such as one that leads to another directory."""
+    if not _RUN_ID.fullmatch(run_id):
+        message = f"{run_id!r} is not a valid run name: a letter or digit, then letters, digits, '-', '_' and '.'"
+        raise RunNotFound(message, hint=_LIST)
+    return run_id
+
+
+def not_found(run_id: str) -> RunNotFound:
+    """The error for a run that is not there."""
+    return RunNotFound(f"there is no run {run_id}", hint=_LIST)
+
+
+def name_taken(run_id: str, place: str) -> StoreError:
+    """The error for a new run whose name another has."""
+    return StoreError(f"there is a run {run_id} already ({place})", hint="give another name, or `remove` that one")
+
+
+def busy(run_id: str, holder: Holder, *, is_ours: bool) -> RunBusy:
+    """The error for a run that another process works on, or another part of this one."""
+    if is_ours:
+        return RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
+    hint = f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait, or end that process"
+    return RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
+
+
+def unreadable_state(run_id: str, error: Unreadable, place: str) -> StoreError:
+    """The error for a state that is damaged, or from a newer version."""
+    is_newer = isinstance(error, FromNewerVersion)
+    what, hint = ("cannot be read", "use the newer codeloupe") if is_newer else ("is damaged", _GONE)
+    return StoreError(f"the state of the run {run_id} {what}: {error} ({place})", hint=hint)
+
+
+def events_of(lines: Iterable[bytes | str]) -> tuple[PipelineEvent, ...]:
+    """A journal, with a note for each line that cannot be read."""
+    events: list[PipelineEvent] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            event = from_json(PipelineEvent, read_json(line))
+        except Unreadable as error:
+            last = events[-1].at if events else datetime.fromtimestamp(0, UTC)
+            message = f"line {number} of the journal cannot be read: {error}"
+            event = PipelineEvent(at=last, kind="note", message=message)
+        events.append(event)
+    return tuple(events)
+
+
+def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files of a run, by their names below its directory. Raises OSError."""
+    for name, data in files.items():
+        file = directory / name
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(file, data)
+
+
 def _line(value: object) -> bytes:
     return to_json(value).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def _run_of(data: bytes) -> RunRecord:
+def run_of(data: bytes | str) -> RunRecord:
+    """The run of a state. Raises Unreadable."""
     document = read_json(data)
     version = document.get("version")
     if type(version) is not int or version < 1:
@@ -301,18 +361,16 @@ def _wait_for_lock(run_id: str, descriptor: int) -> None:
     # Who works on a run says so in the lock file at once. Somebody who only looks whether it is free says nothing, and
     # has the lock for an instant, which is longer on a busy machine.
     tries = 0
-    while not _try_lock(descriptor, fcntl.LOCK_EX):
+    while not try_lock(descriptor):
         tries += 1
         if tries > (10 if os.fstat(descriptor).st_size else 150):
             holder = _read_holder(descriptor)
-            if holder.process_id == os.getpid():
-                raise RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
-            hint = f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait, or end that process"
-            raise RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
+            raise busy(run_id, holder, is_ours=holder.process_id == os.getpid())
         time.sleep(0.03)
 
 
-def _try_lock(descriptor: int, kind: int) -> bool:
+def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file at once, or not at all; whether it is locked."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -327,7 +385,7 @@ def _read_holder(descriptor: int) -> Holder:
         return Holder()
 
 
-def _open_file(file: Path, flags: int) -> int:
+def open_file(file: Path, flags: int) -> int:
     """The descriptor of a regular file, made for this user alone when the flags say so. Raises Unreadable."""
     if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
         raise Unreadable(f"{file.name} is not a regular file")
@@ -335,7 +393,7 @@ def _open_file(file: Path, flags: int) -> int:
 
 
 def _read_file(file: Path) -> bytes:
-    with os.fdopen(_open_file(file, os.O_RDONLY), "rb") as stream:
+    with os.fdopen(open_file(file, os.O_RDONLY), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > _LARGEST_FILE_BYTES:
             raise Unreadable(f"{file.name} has {size:,} bytes, more than the {_LARGEST_FILE_BYTES:,} that are read")
@@ -344,7 +402,7 @@ def _read_file(file: Path) -> bytes:
 
 def _append(file: Path, lines: bytes) -> None:
     """Add lines to the journal durably, after the last whole one: what a crash cut off is removed."""
-    with os.fdopen(_open_file(file, os.O_RDWR | os.O_CREAT), "r+b") as stream:
+    with os.fdopen(open_file(file, os.O_RDWR | os.O_CREAT), "r+b") as stream:
         size = stream.seek(0, os.SEEK_END)
         if size and os.pread(stream.fileno(), 1, size - 1) != b"\n":
             stream.seek(0)

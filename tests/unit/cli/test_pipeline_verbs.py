@@ -28,7 +28,9 @@ NAME = "00000001"
 
 @pytest.fixture
 def store() -> DirectoryRunStore:
-    return _open_store()
+    opened = _open_store()
+    assert isinstance(opened, DirectoryRunStore)
+    return opened
 
 
 def waiting(number: int = 1) -> RunRecord:

@@ -103,12 +103,16 @@ DEFINED = """\
 """
 
 
+# No key of the file, but made of it.
+_MADE = ("parts", "file", "digest", "texts")
+
+
 def defined(value: Any) -> Any:
     """A definition without defaults and digests, and files by their names."""
     if isinstance(value, Struct):
         usual = {one.name: one.default for one in fields(value)}
         given = {name: each for name, each in asdict(value).items() if each not in (usual[name], (), {})}
-        return {name: defined(each) for name, each in given.items() if name not in ("parts", "digest")}
+        return {name: defined(each) for name, each in given.items() if name == "file" or name not in _MADE}
     if isinstance(value, tuple):
         return [defined(each) for each in value]
     return value.name if isinstance(value, Path) else value
@@ -484,7 +488,7 @@ def test_the_schema_is_valid_names_every_field_and_has_the_defaults_of_the_defin
     for definition, parts in ((PipelineDefinition, [SCHEMA]), (StageDefinition, [stage]), (GateDefinition, gates)):
         keys = {key: value for part in parts for key, value in part["properties"].items() if key != "defaults"}
         renamed = {} if definition is PipelineDefinition else names
-        known = {one.name: one.default for one in fields(definition) if one.name not in ("parts", "file", "digest")}
+        known = {one.name: one.default for one in fields(definition) if one.name not in _MADE}
         assert {renamed.get(key, key) for key in keys} == set(known)
         for key, value in keys.items():
             resolved = value | (SCHEMA["$defs"][value["$ref"].rpartition("/")[2]] if "$ref" in value else {})

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
 from codeloupe.store.records import Unreadable, from_json, read_json
-from codeloupe.store.runs import VERSION, DirectoryRunStore, _line, _run_of
+from codeloupe.store.runs import VERSION, DirectoryRunStore, _line, run_of
 from tests.rows import each
 from tests.unit.store.history_samples import any_of
 from tests.unit.store.run_samples import START, attempt, critique, event, failed_try, run, stage
@@ -88,7 +88,7 @@ class TestJson:
     @given(before=any_of(RunRecord))
     def test_any_run_comes_back_exactly(self, before: RunRecord) -> None:
         known = replace(before, version=VERSION)
-        after = _run_of(_line(known))
+        after = run_of(_line(known))
         # An int in the place of a bool is equal, but is written in another way.
         assert (after, _line(after)) == (known, _line(known))
 
@@ -106,7 +106,7 @@ class TestJson:
         assert (written["inputs"], written["file"]) == ({"topic": "otters"}, "/pipelines/article.yaml")
         older = {**json.loads(document()), "colour": "red"}
         del older["reason"], older["stages"][0]["attempts"], older["inputs"]
-        read = _run_of(json.dumps(older).encode())
+        read = run_of(json.dumps(older).encode())
         assert (read.reason, read.stages[0].attempts, dict(read.inputs)) == ("", (), {})
 
     @each(
@@ -122,11 +122,11 @@ class TestJson:
     )
     def test_what_is_no_state_of_this_version_is_refused_with_its_place(self, changed: Any, words: str) -> None:
         with pytest.raises(Unreadable, match=words):
-            _run_of(document(**changed))
+            run_of(document(**changed))
         whole = document()
         for data in (*(whole[:cut] for cut in range(0, 1200, 97)), b"null", b"[" * 99_999, b'{"version":1}'):
             with pytest.raises(Unreadable):
-                _run_of(data)
+                run_of(data)
 
     def test_what_is_no_data_is_not_written(self, store: DirectoryRunStore, made: Path) -> None:
         for record in (run(1, inputs={"a": object()}), run(1, reason=10**5000)):
