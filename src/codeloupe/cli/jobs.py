@@ -22,6 +22,7 @@ from codeloupe.system.untrusted import terminal
 
 if TYPE_CHECKING:
     from codeloupe.config.loading import LoadedSettings
+    from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.review import Review
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.workers.jobs import JobRecord
@@ -223,6 +224,28 @@ def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argp
         what = f"sweep {sweep_id}: {counted(count, 'commit')} in the queue"
         note(f"{what}; `codeloupe jobs watch {sweep_id}` follows them too", quiet=arguments.quiet)
         return watched_sweep(queue, sweep_id, quiet=arguments.quiet)
+
+
+def run_on_workers(queue: JobQueue, run: RunRecord, *, accept_changes: bool, quiet: bool) -> None:
+    """Have a worker work on a run until it ends or waits for a person, and follow it. Raises JobNotDone."""
+    from codeloupe.model.agent import Priority
+    from codeloupe.model.pipeline import WorkspaceKind
+    from codeloupe.workers.jobs import Job, JobKind
+
+    if run.workspace is WorkspaceKind.CHECKOUT:
+        hint = "use `workspace: worktree`, or run it here"
+        raise UsageError("a run that works in your checkout cannot be done by a worker", hint=hint)
+    job = Job(
+        kind=JobKind.PIPELINE,
+        repository=run.origin or "",
+        description=f"run {run.run_id} of the pipeline {run.pipeline}",
+        tenant=_team(),
+        run_id=run.run_id,
+        accept_changes=accept_changes,
+    )
+    (number,) = queue.ask(job, priority=Priority.PERSON)
+    note(f"job {number} is in the queue; `codeloupe jobs watch {number}` follows it too", quiet=quiet)
+    watched_review(queue, number, quiet=quiet)
 
 
 def _team() -> str:

@@ -111,7 +111,7 @@ def _add_running(parser: Parser) -> None:
     flag(parser, "--json", "the final state for programs, on standard output")
     verbose = "log to stderr, and show every attempt in full"
     options.add_loudness(parser, verbose=verbose, quiet="print only the final state")
-    options.add(parser, "--color")
+    options.add(parser, "--color", "--on-workers")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -129,6 +129,8 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UsageError(why, hint="write --input NAME=VALUE, once for each input")
         inputs[name] = value
     pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
+    if arguments.on_workers:
+        return _on_workers(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
     return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
 
 
@@ -147,7 +149,30 @@ def _resume(arguments: argparse.Namespace) -> int:
         _write_run(record, arguments)
         note("the run is completed; there is nothing left to do", quiet=arguments.quiet)
         return 0
+    if arguments.on_workers:
+        return _on_workers(None, arguments, record)
     return _go_on(lambda runtime, given: runtime.resume_run(record.run_id, options=given), arguments)
+
+
+def _on_workers(begin: Work | None, arguments: argparse.Namespace, run: RunRecord | None = None) -> int:
+    """Begin a run here, unless it has begun, let a worker work on it, and follow it."""
+    from codeloupe.cli.jobs import opened_queue, run_on_workers
+
+    with opened_queue() as queue:
+        if begin is not None:
+
+            async def begun() -> RunRecord:
+                repo = getattr(arguments, "repo", Path())
+                given = codeloupe.RunOptions(repo=repo, agent=arguments.agent, model=arguments.model, only_begin=True)
+                async with codeloupe.Runtime() as runtime:
+                    return await begin(runtime, given)
+
+            run = run_to_end(begun())
+        assert run is not None  # noqa: S101 - one of both is given
+        run_on_workers(queue, run, accept_changes=arguments.accept_changes, quiet=arguments.quiet)
+    run, holder = _as_it_is(run.run_id)
+    _write_run(run, arguments, holder=holder)
+    return _exit_code_of(run)
 
 
 def _answer(arguments: argparse.Namespace) -> int:

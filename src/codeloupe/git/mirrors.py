@@ -247,7 +247,7 @@ class MirrorCache:
                 # By these the remote knows what it need not send.
                 _write_packed_refs(stage, known.by_name)
             objects, config = mirror / "objects", origin_section(address)
-            lay_out(stage, refs.object_format, bare=True, lender=objects, config=config)
+            lay_out(stage, refs.object_format, bare=True, lenders=[objects], config=config)
             try:
                 # A commit that comes with its branch need not be asked for, which not every server allows.
                 for wanted in (refs.tips, need.commits):
@@ -332,7 +332,7 @@ def _lay_out_clone(
     checked_out = refs.head if head is None or head == "HEAD" else refs.find(head) or head
     if checked_out and not checked_out.startswith(_HEADS) and not OBJECT_NAME.fullmatch(checked_out):
         raise RevisionError(f"{head!r} cannot be checked out", hint="name a branch, or a commit in full")
-    lay_out(git_dir, refs.object_format, lender=mirror.path / "objects", config=origin_section(address))
+    lay_out(git_dir, refs.object_format, lenders=[mirror.path / "objects"], config=origin_section(address))
     local = {name for name in (refs.head, *map(refs.find, names)) if name and name.startswith(_HEADS)}
     tracked = {_tracking(name): sha for name, sha in refs.by_name.items()}
     _write_packed_refs(git_dir, tracked | {name: refs.by_name[name] for name in local})

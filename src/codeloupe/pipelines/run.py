@@ -63,7 +63,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     it an approval is waited for as long as its gate says, unless `wait_for_approval` is off. `state_directory` holds
     the run, and the ledger of its stages and critics, in the place of the user's. `accept_changes` resumes a run though
     the pipeline's files have changed since it began. `clone` is where `resume_run` finds a clone of the run's
-    repository, in the place of the one with which it began.
+    repository, in the place of the one with which it began. With `only_begin` a run is stored with all that it needs,
+    for `resume_run` to work on it, here or elsewhere.
     """
 
     repo: Path = Path()
@@ -77,6 +78,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     state_directory: Path | None = None
     accept_changes: bool = False
     clone: Path | None = None
+    only_begin: bool = False
 
     def __post_init__(self) -> None:
         given: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -330,6 +332,8 @@ async def _go_on(
         record = state.move_run(record.state, base_tree=base)
     for words in notes:
         state.tell("note", words)
+    if options.only_begin:
+        return state.run
     context = Context(
         definition, state, files, workspaces, agents, ask=options.ask_person, waits=options.wait_for_approval
     )

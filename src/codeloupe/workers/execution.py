@@ -13,7 +13,7 @@ from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import ABOUT, USER_KEYS, Settings
 from codeloupe.engine.prepare import fetch
 from codeloupe.engine.settings import configure
-from codeloupe.errors import UsageError
+from codeloupe.errors import RunBusy, UsageError
 from codeloupe.git.mirrors import MirrorCache
 from codeloupe.git.pull_request import RemoteAddress, parse_remote
 from codeloupe.git.repository import private_directory
@@ -106,10 +106,17 @@ class JobExecutor:
             now = next((stage.name for stage in run.stages if stage.state is StageState.RUNNING), "")
             report(Progress(stage=now, done=done, total=len(run.stages)))
 
-        # A person may take days to decide, and the place is needed: the answer puts the run into the queue again.
-        options = RunOptions(wait_for_approval=False, watch=watch)
-        async with self._runtime(Settings(**job.flags), job) as runtime:
-            run = await runtime.resume_run(job.run_id or "", options=options)
+        # A person may take days to decide, and the place is needed: then the run goes on by a job of its own.
+        options = RunOptions(wait_for_approval=False, watch=watch, accept_changes=job.accept_changes)
+        environment = {**self._environment, **({"CODELOUPE_TEAM": job.tenant} if job.tenant else {})}
+        # The settings are those that the run has kept from where it began.
+        runtime = Runtime(environment=environment, database=self._database, priority=job.priority)
+        try:
+            async with runtime:
+                run = await runtime.resume_run(job.run_id or "", options=options)
+        except RunBusy as error:
+            # That of a worker which died is free after a while.
+            raise JobFailed(error.message, retryable=True) from error
         code = 0 if run.state in (StageState.COMPLETED, StageState.AWAITING_APPROVAL) else 1
         return Outcome(exit_code=code, summary=f"{run.state.value}: {run.reason}".rstrip(": "), run_id=run.run_id)
 

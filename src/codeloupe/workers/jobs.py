@@ -51,6 +51,7 @@ class Job(Struct, frozen=True, kw_only=True):
     fresh: bool = False
     sweep: SweepPart | None = None
     run_id: str | None = None
+    accept_changes: bool = False
 
     @property
     def alone(self) -> str | None:
