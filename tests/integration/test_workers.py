@@ -5,7 +5,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +19,13 @@ from codeloupe.workers.jobs import JobState
 from codeloupe.workers.queue import JobQueue
 from tests.agent_programs import agents_at
 from tests.endings import comes_to_pass
+from tests.engine_pipelines import write_pipeline
+from tests.engine_standin import Deed, Stage, Writes
+from tests.engine_standin import environment as agent_environment
 from tests.program import codeloupe
 from tests.repository import GitRepository
 from tests.sweep_history import Made, make_commits
-from tests.worker_fleet import fleet
+from tests.worker_fleet import Fleet, fleet
 
 CALLS = 5
 CLEAN = Json({"findings": []})
@@ -176,6 +179,31 @@ def _is_so_far(answered: list[str], wanted: int, queue: JobQueue, sweep_id: str)
 def _left(queue: JobQueue, sweep_id: str) -> int:
     counts = queue.counts(sweep_id)
     return counts[JobState.WAITING] + counts[JobState.RUNNING]
+
+
+def test_a_run_killed_on_one_worker_goes_on_on_another_and_no_finished_stage_is_asked_again(
+    tmp_path: Path, postgres_url: str, repository: GitRepository
+) -> None:
+    repository.commit_files({"kept.txt": "as it was\n"})
+    deeds: dict[str, Sequence[Deed]] = {
+        name: [Writes(f"{name}.md", f"{name}\n")] for name in ("first", "second", "third")
+    }
+    stages = ({"name": "first"}, {"name": "second", "needs": ["first"]}, {"name": "third", "needs": ["second"]})
+    file = write_pipeline(tmp_path / "p", *stages, workspace="worktree")
+    stage = Stage(deeds, held={"second 1"})
+    with StandInServer(reply=stage.reply) as server:
+        environment = {**agent_environment(server), "CODELOUPE_DATABASE": postgres_url}
+        homes = [{"CODELOUPE_HOME": str(tmp_path / name)} for name in ("here", "there")]
+        words = ("pipeline", "run", str(file), "--repo", str(repository.path), "--agent", "claude_cli", "--on-workers")
+        asking = Fleet(tmp_path, {**environment, "CODELOUPE_HOME": str(tmp_path / "asks")}).start(*words, name="asking")
+        with fleet(tmp_path, {**environment, **homes[0]}, count=1) as first:
+            comes_to_pass(lambda: "second" in stage.asked and server.open_requests == 1)
+            first.workers[0].kill()
+            first.workers.pop().wait()
+            with fleet(tmp_path / "p", {**environment, **homes[1]}, count=1):
+                assert asking.wait(150) == 0, (tmp_path / "asking.log").read_text()
+    assert stage.counts() == {"first": 1, "second": 2, "third": 1}
+    assert "completed" in (tmp_path / "asking.log").read_text()
 
 
 def test_without_a_database_and_without_the_extra_it_is_said_what_to_do(tmp_path: Path) -> None:

@@ -229,12 +229,8 @@ def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argp
 def run_on_workers(queue: JobQueue, run: RunRecord, *, accept_changes: bool, quiet: bool) -> None:
     """Have a worker work on a run until it ends or waits for a person, and follow it. Raises JobNotDone."""
     from codeloupe.model.agent import Priority
-    from codeloupe.model.pipeline import WorkspaceKind
     from codeloupe.workers.jobs import Job, JobKind
 
-    if run.workspace is WorkspaceKind.CHECKOUT:
-        hint = "use `workspace: worktree`, or run it here"
-        raise UsageError("a run that works in your checkout cannot be done by a worker", hint=hint)
     job = Job(
         kind=JobKind.PIPELINE,
         repository=run.origin or "",

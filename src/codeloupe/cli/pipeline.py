@@ -23,7 +23,16 @@ from codeloupe.cli.progress import choose_mode
 from codeloupe.cli.verbs import note, run_to_end, set_up_logging, size_of, write_result
 from codeloupe.config.loading import database_url
 from codeloupe.errors import CodeloupeError, RunNotFound, StoreError, UsageError
-from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import (
+    ENDED_STATES,
+    NO_RESULT,
+    Approval,
+    Decision,
+    RunRecord,
+    StageRecord,
+    StageState,
+    WorkspaceKind,
+)
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.json_v1 import json_text
@@ -130,6 +139,7 @@ def _run(arguments: argparse.Namespace) -> int:
         inputs[name] = value
     pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
     if arguments.on_workers:
+        _refuse_checkout(pipeline.definition.workspace)
         return _on_workers(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
     return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
 
@@ -150,8 +160,15 @@ def _resume(arguments: argparse.Namespace) -> int:
         note("the run is completed; there is nothing left to do", quiet=arguments.quiet)
         return 0
     if arguments.on_workers:
+        _refuse_checkout(record.workspace)
         return _on_workers(None, arguments, record)
     return _go_on(lambda runtime, given: runtime.resume_run(record.run_id, options=given), arguments)
+
+
+def _refuse_checkout(workspace: WorkspaceKind) -> None:
+    if workspace is WorkspaceKind.CHECKOUT:
+        hint = "use `workspace: worktree`, or run it here"
+        raise UsageError("a run that works in your checkout cannot be done by a worker", hint=hint)
 
 
 def _on_workers(begin: Work | None, arguments: argparse.Namespace, run: RunRecord | None = None) -> int:
