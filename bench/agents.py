@@ -19,8 +19,8 @@ from bench.timing import best_seconds, quiet
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.engine.calls import review_key
 from codeloupe.model.agent import AgentEvent, AgentRequest
-from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.system.process import Command, inherited_environment, stream
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text
 

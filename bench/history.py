@@ -18,8 +18,8 @@ from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.sqlite import SqliteDatabase
 
 _REVIEWS = 1_000
 _FINDINGS_EACH = 100

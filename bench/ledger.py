@@ -12,9 +12,9 @@ from statistics import median
 
 from bench.table import BenchRow
 from codeloupe.model.agent import AgentResult, TokenUsage
-from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.records import pack, to_json
+from codeloupe.store.sqlite import SqliteDatabase
 
 _ROWS = 100_000
 _TIMES = 500

@@ -12,8 +12,8 @@ from bench.table import BenchRow
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.engine.calls import review_key
 from codeloupe.model.agent import AgentEvent, AgentRequest
-from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.testing import Delay, ScriptedAgent, Text
 
 _AT_A_TIME = (1, 10, 30, 100)

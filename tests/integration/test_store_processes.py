@@ -31,7 +31,7 @@ _BEGIN = """
 import json, os, random, sys, time
 from pathlib import Path
 from codeloupe.model.agent import AgentResult
-from codeloupe.store import database as database_module
+from codeloupe.store import sqlite as database_module
 from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.store.ledger import Owner, DatabaseLedger
 
