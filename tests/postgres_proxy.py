@@ -30,19 +30,26 @@ class Proxy:
     word: bytes = b""
     misfortune: str = "cut"
     times: int = 1
+    spared: int = 0
     answer: Callable[[bytes, bytes], bytes] = lambda _letter, body: body
     met: threading.Event = field(default_factory=threading.Event)
     connections: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def lose(self, letter: bytes, word: bytes = b"", *, misfortune: str = "cut", times: int = 1) -> None:
-        """From now on."""
+    def lose(
+        self, letter: bytes, word: bytes = b"", *, misfortune: str = "cut", times: int = 1, spared: int = 0
+    ) -> None:
+        """From now on; the first ones are `spared`."""
         self.met.clear()
+        self.spared = spared
         self.letter, self.word, self.misfortune, self.times = letter, word, misfortune, times
 
     def strikes(self, letter: bytes, body: bytes) -> bool:
         with self._lock:
             if not self.times or letter != self.letter or self.word not in body:
+                return False
+            if self.spared:
+                self.spared -= 1
                 return False
             self.times -= 1
         self.met.set()
