@@ -72,6 +72,7 @@ def proxy_before(url: str) -> Iterator[Proxy]:
             with suppress(OSError):
                 while True:
                     client, _ = listener.accept()
+                    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     server = socket.socket(socket.AF_UNIX)
                     server.connect(f"{folder}/.s.PGSQL.5432")
                     proxy.connections += 1

@@ -287,7 +287,7 @@ def _uptime() -> float:
 
 def _slept() -> bool:
     """Wait a moment before the next try; False when nobody wants that any more."""
-    time.sleep(0.2)
+    time.sleep(0.1)
     return not is_abandoned()
 
 
