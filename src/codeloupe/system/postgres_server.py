@@ -16,10 +16,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 from urllib.parse import quote
 
 from codeloupe.errors import StoreError, install_command
@@ -33,6 +33,7 @@ _STOP_SECONDS = 60.0
 _LONGEST_LOG_BYTES = 4_000_000
 # The path of a socket has at most 107 bytes, of which the name of the socket takes some.
 _LONGEST_SOCKET_FOLDER = 80
+_SOCKET_PREFIX = "codeloupe-pg-"
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -85,11 +86,18 @@ class PostgresServer:
             raise StoreError(f"the Postgres server in {self.data} cannot be started: {reason}", hint=_HINT) from error
 
     def _launch(self, programs: Path, lock: int) -> None:
-        folder = self.data
-        # libpq takes a comma for the end of the path.
-        if len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER or "," in str(folder):
-            folder = Path(tempfile.mkdtemp(prefix="codeloupe-pg-"))
+        folder = self._socket_folder or self.data
+        if self._socket_folder not in (None, self.data):
+            # Whoever knows the address of this server finds it there again.
+            folder.mkdir(mode=0o700)
+        elif len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER or "," in str(folder):
+            # libpq takes a comma for the end of the path.
+            place = tempfile.gettempdir()
+            is_short = len(os.fsencode(place)) < _LONGEST_SOCKET_FOLDER and "," not in place
+            folder = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=place if is_short else "/tmp"))  # noqa: S108 - private
         self._socket_folder = folder
+        # Of a process that is killed, the next one removes it.
+        os.write(lock, b"\n" + os.fsencode(folder))
         quoted = str(folder).replace('"', '""')
         settings = ("listen_addresses=", f'unix_socket_directories="{quoted}"', *self._settings)
         words = (str(programs / "postgres"), "-D", str(self.data), *(w for each in settings for w in ("-c", each)))
@@ -125,9 +133,8 @@ class PostgresServer:
                 process.wait()
             # Whoever wants to start it next waits for the last of its processes.
             _lock_file(self.data).write_text("", encoding="ascii")
-        folder, self._socket_folder = self._socket_folder, None
-        if folder is not None and folder != self.data:
-            remove_tree(folder)
+        if self._socket_folder not in (None, self.data):
+            remove_tree(self._socket_folder)
 
     def __enter__(self) -> Self:
         self.start()
@@ -163,25 +170,34 @@ class PostgresServer:
 def _locked(data: Path) -> Iterator[int]:
     """A lock for one server on this data. The server inherits it, so that it is held until the last of it has ended."""
     data.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _lock_file(data).open("a+", encoding="ascii") as file:
+    with _lock_file(data).open("a+", encoding="utf-8", errors="surrogateescape") as file:
         deadline = time.monotonic() + _STOP_SECONDS
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                file.seek(0)
-                owner = file.read().strip()
+                owner = _lines(file)[0]
                 # The server of a process that was killed takes a moment to end.
                 if _is_alive(owner) or time.monotonic() > deadline:
                     hint = "use the server that runs, end that process, or give another folder"
                     who = f"process {owner}" if owner else "another process"
                     raise StoreError(f"{who} runs a Postgres server in {data} already", hint=hint) from None
                 time.sleep(0.05)
+        *_, folder = _lines(file)
+        if Path(folder).name.startswith(_SOCKET_PREFIX):
+            with suppress(OSError):
+                remove_tree(Path(folder))
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield file.fileno()
+
+
+def _lines(file: TextIO) -> list[str]:
+    """Whose server it is, and where its socket is."""
+    file.seek(0)
+    return file.read().split("\n")
 
 
 def _lock_file(data: Path) -> Path:

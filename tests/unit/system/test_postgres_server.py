@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -67,11 +68,14 @@ def test_two_servers_on_the_same_data_are_refused_and_the_first_goes_on(postgres
 
 
 def test_a_server_ends_with_its_killed_process_and_the_next_waits_for_that(postgres_data: Path) -> None:
-    with another_process(postgres_data) as (child, (_, number, _)):
+    # So long that its socket is elsewhere.
+    data = postgres_data.rename(postgres_data.with_name("d" * 90))
+    with another_process(data) as (child, (_, number, url)):
         child.kill()
         child.wait()
-        with PostgresServer(postgres_data, durable=False) as server, PostgresDatabase(server.url) as database:
+        with PostgresServer(data, durable=False) as server, PostgresDatabase(server.url) as database:
             database.check()
+        assert not Path(unquote(url.partition("host=")[2])).exists()
         assert comes_to_pass(lambda: not Path(f"/proc/{number}").exists())
 
 
