@@ -98,15 +98,24 @@ class TestWrongUrls:
     def test_each_is_a_sentence_that_holds_no_password(self, tmp_path: Path, url: str, words: str, hint: str) -> None:
         ended = run(url, "history", "list", "--all-repositories", cwd=tmp_path)
         refused(ended, words, hint)
-        diagnosis, shown = (
-            run(url, *verb, cwd=tmp_path) for verb in (("doctor", "--json"), ("config", "show", "--json"))
-        )
-        assert diagnosis.exit_code == 3
-        (state,) = [check for check in diagnosis.json()["checks"] if check["name"] == "state"]
+        shown = run(url, "config", "show", "--json", cwd=tmp_path)
+        assert "hunter2" not in f"{ended}{shown}"
+        assert "geheim" not in f"{ended}{shown}"
+
+    @each(
+        "url, words, hint",
+        [
+            (f"postgresql://u:{quote(SECRET)}@127.0.0.1:1/x", "cannot be reached", "check the URL"),
+            (f"postgresql://u:{SECRET}@h/x", "cannot be read", "% as %25"),
+            (f"mysql://u:{SECRET}@h/x", "expected the URL of a Postgres database", ""),
+        ],
+    )
+    def test_doctor_has_it_among_its_checks(self, tmp_path: Path, url: str, words: str, hint: str) -> None:
+        ended = run(url, "doctor", "--json", cwd=tmp_path)
+        assert (ended.exit_code, ended.json()["healthy"]) == (3, False)
+        (state,) = [check for check in ended.json()["checks"] if check["name"] == "state"]
         assert (state["ok"], words in state["detail"], hint in state["hint"]) == (False, True, True)
-        for text in (ended, diagnosis, shown):
-            assert "hunter2" not in f"{text}"
-            assert "geheim" not in f"{text}"
+        assert "hunter2" not in f"{ended}"
 
     @each("url", [f"mysql://u:{SECRET}@h/x", f"u:{SECRET}@h/x", f"postgresql:/u:{SECRET}@h/x"])
     def test_what_is_no_url_of_postgres_is_a_mistake_in_the_settings(self, tmp_path: Path, url: str) -> None:

@@ -30,6 +30,8 @@ SCHEMA = "codeloupe"
 OLDEST_SERVER = 130000
 # Names the lock under which a schema is made or changed; any number that nobody else uses.
 _MIGRATING = 0x636C6F75
+# How long to wait for what needs no work: a server that takes longer is stuck.
+_AT_ONCE_SECONDS = 15.0
 # An index over a large table takes its time.
 _MIGRATING_SECONDS = 3600.0
 
@@ -136,7 +138,8 @@ class PostgresDatabase:
     def is_made(self) -> bool:
         """Whether our tables are there; nothing is made for that. Raises StoreError."""
         try:
-            with psycopg.Connection.connect(**parameters_of(self.url)) as connection:
+            with PatientConnection.connect(**parameters_of(self.url)) as connection:
+                connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
                 return self._applied(connection) > 0
         except psycopg.Error as error:
             raise explained(error, self.url) from error
@@ -194,14 +197,15 @@ class PostgresDatabase:
                 was_idle = connection is not None
                 try:
                     connection = connection or self._connect()
-                    # What has just been connected, or was idle, answers at once or is stuck.
-                    connection.silence_seconds = min(self._silence_seconds, 15.0)
+                    connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
                     connection.execute(begin.encode())
                     connection.silence_seconds = self._silence_seconds
                     return connection
-                except psycopg.Error as error:
+                except BaseException as error:  # also an interruption: nobody would close it
                     if connection is not None:
                         connection.close()
+                    if not isinstance(error, psycopg.Error):
+                        raise
                     may_pass = self._was_reached and explanation(error)[2]
                     if not may_pass or time.monotonic() >= deadline or not (was_idle or _slept()):
                         raise explained(error, self.url) from error
@@ -209,7 +213,7 @@ class PostgresDatabase:
     def _put_back(self, connection: PatientConnection) -> None:
         try:
             if connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
-                connection.silence_seconds = min(self._silence_seconds, 15.0)
+                connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
                 connection.execute("ROLLBACK")
         except BaseException as error:  # whatever it was, nobody may use this connection again
             connection.close()
@@ -221,7 +225,7 @@ class PostgresDatabase:
 
     def _connect(self) -> PatientConnection:
         connection = PatientConnection.connect(**parameters_of(self.url))
-        connection.silence_seconds = min(self._silence_seconds, 15.0)
+        connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
         self._process = os.getpid()
         try:
             if not self._was_reached:
