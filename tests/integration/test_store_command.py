@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.cli import store
+from codeloupe.cli.main import main
 from codeloupe.model.history import Dismissal, HistoryQuery, TrendKey
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database
@@ -190,6 +192,52 @@ def test_a_connection_that_is_lost_is_made_again_and_a_source_that_is_lost_says_
         assert (ended.exit_code, "lost the connection" in ended.stderr) == (3, True)
         assert "hint: run the same again: it continues where it ended" in ended.stderr
     moved(postgres_url, tmp_path / "two.sqlite3", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_others_may_use_both_sides_meanwhile(file: Path, postgres_url: str, *, back: bool) -> None:
+    with (
+        SqliteDatabase(file) as one,
+        PostgresDatabase(postgres_url) as two,
+        SqliteDatabase(file) as beside_one,
+        PostgresDatabase(postgres_url) as beside_two,
+    ):
+        source, target, at_source, at_target = (
+            (two, one, beside_two, beside_one) if back else (one, two, beside_one, beside_two)
+        )
+        if back:
+            fill(source, 5, 3, first=100)
+        numbers = iter(range(2_000, 3_000))
+
+        def save(_what: str, _done: int, _total: int) -> None:
+            # Other connections, as another process has them.
+            number = next(numbers)
+            DatabaseHistory(at_source).save(record(number, named("new at the source")))
+            DatabaseHistory(at_target).save(record(number + 5_000, named("new at the target")))
+
+        assert migrate(source, target, tell=save).is_verified
+        number = next(numbers)
+        history = DatabaseHistory(target)
+        assert history.get(identifier(2_000)) is None, "what came after the start is copied the next time"
+        assert len(history.findings_of(["new at the target"])) == number - 2_000
+        turns = target.select("SELECT turn FROM reviews UNION ALL SELECT turn FROM sweeps")
+        assert len({turn for (turn,) in turns}) == len(turns)
+        done = migrate(source, target)
+        assert (done.is_verified, done.copied["reviews"]) == (True, number - 2_000)
+
+
+def test_an_interruption_says_that_it_can_go_on(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "migrate", interrupted)
+    words = ["store", "migrate", "--from", str(file), "--to", "postgresql://u:geheim@h/x"]
+    assert main(words) == 130
+    said = capsys.readouterr().err
+    assert "interrupted; what was copied is kept, and the same command continues" in said
+    assert "geheim" not in said
 
 
 def test_damaged_values_of_a_file_do_not_keep_the_rest_from_a_server(
