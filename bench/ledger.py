@@ -1,4 +1,4 @@
-"""The ledger with a hundred thousand finished calls against an empty one: what looking up and storing one takes."""
+"""The ledger with a hundred thousand finished calls against an empty one, and on a server against a file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from statistics import median
 from bench.table import BenchRow
 from codeloupe.model.agent import AgentResult, TokenUsage
 from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.records import pack, to_json
 from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.system.postgres_server import PostgresServer
 
 _ROWS = 100_000
 _TIMES = 500
@@ -34,6 +36,23 @@ def rows() -> Iterator[BenchRow]:
             yield _row("the first put of a process, which also prunes", *first, limit=None)
             for name, step in _STEPS:
                 yield _row(name, *_in_turns(ledgers, step), limit=_LIMIT)
+        yield from _on_a_server(Path(directory))
+
+
+def _on_a_server(directory: Path) -> Iterator[BenchRow]:
+    """The same steps on a Postgres server of this machine, reached through its socket, against a file; both flush."""
+    with (
+        SqliteDatabase(directory / "beside.sqlite3") as file,
+        PostgresServer(directory / "server") as server,
+        PostgresDatabase(server.url) as shared,
+    ):
+        ledgers = DatabaseLedger(file), DatabaseLedger(shared)
+        for ledger in ledgers:
+            ledger.put(_key(-1), _result(-1))
+        for name, step in _STEPS:
+            of_file, of_server = _in_turns(ledgers, step)
+            detail = f"{of_server * 1000:.3f} ms / {of_file * 1000:.3f} ms"
+            yield BenchRow(f"ledger in Postgres / in SQLite: {name}", detail, of_server / of_file, None)
 
 
 def _row(name: str, empty: float, full: float, *, limit: float | None) -> BenchRow:

@@ -21,7 +21,8 @@ from psycopg_pool import AsyncConnectionPool
 from bench.table import BenchRow
 from bench.workers import new_database, ours
 from codeloupe.model.agent import Priority
-from codeloupe.store.postgres import CONNECTING, PostgresDatabase
+from codeloupe.store.postgres import SCHEMA, PostgresDatabase
+from codeloupe.store.postgres_connection import session_parameters
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.workers.queue import JobQueue
 from codeloupe.workers.worker import FETCH, FINISH
@@ -59,8 +60,8 @@ async def _simulated(url: str, workers: int) -> tuple[float, list[float]]:
         queue.prepare()
         queue.ask(*ours(workers * _JOBS_EACH), priority=Priority.SWEEP)
     fetches: list[float] = []
-    kwargs: dict[str, Any] = {**CONNECTING, "autocommit": True}
-    async with AsyncConnectionPool(url, kwargs=kwargs, min_size=_CONNECTIONS, max_size=_CONNECTIONS) as pool:
+    kwargs: dict[str, Any] = {**session_parameters(url, SCHEMA), "autocommit": True}
+    async with AsyncConnectionPool(kwargs=kwargs, min_size=_CONNECTIONS, max_size=_CONNECTIONS) as pool:
         started = time.perf_counter()
         await asyncio.gather(*(_worker(pool, fetches) for _ in range(workers)))
         return time.perf_counter() - started, fetches

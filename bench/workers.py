@@ -17,7 +17,8 @@ import psycopg
 
 from bench.table import BenchRow
 from codeloupe.model.agent import Priority
-from codeloupe.store.postgres import CONNECTING, PostgresDatabase
+from codeloupe.store.postgres import SCHEMA, PostgresDatabase
+from codeloupe.store.postgres_connection import session_parameters
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.workers.jobs import Job, JobKind, Outcome
 from codeloupe.workers.queue import JobQueue
@@ -133,7 +134,7 @@ def _wait(queue: JobQueue, count: int) -> None:
 
 
 def _bare_app(url: str) -> procrastinate.App:
-    app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url, kwargs=dict(CONNECTING)))
+    app = procrastinate.App(connector=procrastinate.PsycopgConnector(kwargs=session_parameters(url, SCHEMA)))
 
     @app.task(name=_BARE)
     async def nothing() -> None:

@@ -6,9 +6,11 @@ once, in a template: a copy of that takes some milliseconds.
 
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import psycopg
 import pytest
@@ -20,6 +22,7 @@ from codeloupe.system.postgres_server import PostgresServer
 
 _ADDRESS = "TEST_POSTGRES_ADDRESS"
 _TEMPLATE = "codeloupe"
+_STOPPED = "stopped"
 _numbers = itertools.count()
 # Of the machine: a test has a folder of its own for temporary files, which must be empty at the end.
 _FOLDER = tempfile.gettempdir()
@@ -41,11 +44,13 @@ def pytest_unconfigure() -> None:
 
 def _start() -> str:
     folder = tempfile.TemporaryDirectory(prefix="tests-postgres-", dir=_FOLDER)
-    server = PostgresServer(Path(folder.name) / "data", durable=False, settings=("max_connections=300",))
+    data = Path(folder.name) / "data"
+    with PostgresServer(data, durable=False) as server, PostgresDatabase(server.url) as database:
+        database.check()
+    shutil.copytree(data, data.with_name(_STOPPED))
+    server = PostgresServer(data, durable=False, settings=("max_connections=300",))
     server.start()
     _kept.append((server, folder))
-    with PostgresDatabase(server.url) as database:
-        database.check()
     return server.url
 
 
@@ -55,6 +60,15 @@ def postgres_server() -> str:
     if _ADDRESS not in os.environ:
         os.environ[_ADDRESS] = _start()
     return os.environ[_ADDRESS]
+
+
+@pytest.fixture
+def postgres_data(postgres_server: str, tmp_path: Path) -> Path:
+    """The data of a server of this test's own, with our schema, as a server left it that was stopped."""
+    data = Path(unquote(postgres_server.partition("host=")[2]))
+    copy = tmp_path / "data"
+    shutil.copytree(data.with_name(_STOPPED), copy)
+    return copy
 
 
 @pytest.fixture

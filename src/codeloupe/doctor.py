@@ -29,7 +29,6 @@ from codeloupe.model.baseline import BASELINE_NAME
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Check, Diagnosis
 from codeloupe.store.baseline import read_working_file
-from codeloupe.store.interface import Database
 from codeloupe.store.runs import RUNS_DIRECTORY
 from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase
 
@@ -50,7 +49,7 @@ async def diagnose(settings: Settings, calls: AgentCalls, *, repo: Path) -> Diag
     if find_spec("gidgethub") is None:
         github = replace(github, ok=False, detail="not installed", hint=install_command("github"))
     about = joined_info([one.info for one in chosen])
-    return Diagnosis((version, _check_state(calls.state_directory, calls.database), *checks, github), about)
+    return Diagnosis((version, _check_state(calls), *checks, github), about)
 
 
 async def _check(group: str, name: str, look: Awaitable[str | tuple[bool, str, str]], *, needed: bool) -> Check:
@@ -84,14 +83,15 @@ async def _agent(agent: Agent) -> tuple[bool, str, str]:
     return found.usable, detail, "" if found.usable and found.logged_in else found.how_to_fix
 
 
-def _check_state(directory: Path, shared: Database) -> Check:
+def _check_state(calls: AgentCalls) -> Check:
     """Whether history, ledger and runs can be kept; a database that is there is opened and looked through."""
-    if shared.is_shared:
-        try:
+    try:
+        directory, shared = calls.state_directory, calls.database
+        if shared.is_shared:
             shared.check()
-        except StoreError as error:
-            return Check("codeloupe", "state", ok=False, detail=error.message, hint=error.hint)
-        return Check("codeloupe", "state", ok=True, detail=f"{shared.name}, and {directory} for files")
+            return Check("codeloupe", "state", ok=True, detail=f"{shared.name}, and {directory} for files")
+    except (StoreError, ConfigError) as error:
+        return Check("codeloupe", "state", ok=False, detail=error.message, hint=error.hint)
     detail, hint, database = str(directory), "", directory / DATABASE_NAME
     if not _is_writable(directory) or not _is_writable(directory / RUNS_DIRECTORY):
         detail, hint = f"{directory} cannot be written to", "set CODELOUPE_HOME to a folder that you may write to"

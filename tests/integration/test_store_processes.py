@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from codeloupe.model.history import HistoryQuery
+from codeloupe.store import is_postgres, open_database
 from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.interface import Database
 from codeloupe.store.ledger import DatabaseLedger, Owner
-from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.store.sqlite import DATABASE_NAME
 from tests.endings import comes_to_pass
 from tests.unit.store.history_samples import REPOSITORY, identifier
 from tests.unit.store.samples import result
@@ -31,21 +34,22 @@ _BEGIN = """
 import json, os, random, sys, time
 from pathlib import Path
 from codeloupe.model.agent import AgentResult
-from codeloupe.store import database as database_module
-from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store import is_postgres, open_database
+from codeloupe.store import sqlite as sqlite_module
 from codeloupe.store.ledger import Owner, DatabaseLedger
 
 def answer(key):
     return AgentResult(success=True, output=f"{key} from {os.getpid()}", agent="scripted", raw_output="x" * 2000)
 
-database = SqliteDatabase(Path(sys.argv[1]))
+place = sys.argv[1]
+database = open_database(place if is_postgres(place) else None, Path(place).parent)
 print("ready", flush=True)
 sys.stdin.readline()
 """
 _BUY_EACH_ONCE = f"""{_BEGIN}
 if sys.argv[3] == "shared":
     # A network file system cannot be had in a test; that this machine's disk is one must be said.
-    database_module.may_be_shared = lambda path: True
+    sqlite_module.may_be_shared = lambda path: True
 ledger = DatabaseLedger(database)
 keys = [str(number) for number in range(int(sys.argv[2]))]
 random.shuffle(keys)
@@ -122,9 +126,17 @@ for turn in range(100_000):
 Child = subprocess.Popen[str]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "codeloupe.sqlite3"
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A file or a URL of this test's own."""
+    if request.param == "sqlite":
+        return str(tmp_path / "state" / DATABASE_NAME)
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+def opened(place: str) -> Database:
+    return open_database(place if is_postgres(place) else None, Path(place).parent)
 
 
 @contextmanager
@@ -169,10 +181,10 @@ def killed(child: Child) -> list[str]:
     return [words.rstrip("\n") for words in printed if words.endswith("\n")]
 
 
-def ended(script: str, path: Path, *arguments: tuple[object, ...]) -> list[str]:
+def ended(script: str, place: str, *arguments: tuple[object, ...]) -> list[str]:
     """What processes print that work at once, each with its arguments; all of them end well."""
     with ExitStack() as stack:
-        children = [stack.enter_context(started(script, path, *own)) for own in arguments]
+        children = [stack.enter_context(started(script, place, *own)) for own in arguments]
         for child in children:
             let_go(child)
         told = [(*child.communicate(), child.returncode) for child in children]
@@ -180,31 +192,40 @@ def ended(script: str, path: Path, *arguments: tuple[object, ...]) -> list[str]:
     return [printed for printed, _, _ in told]
 
 
-def assert_whole(database: SqliteDatabase) -> None:
+def assert_whole(database: Database) -> None:
+    if isinstance(database, PostgresDatabase):
+        return
     assert database.select("PRAGMA integrity_check") == [("ok",)]
     assert database.select("PRAGMA foreign_key_check") == []
 
 
-@pytest.mark.parametrize(("disk", "keys", "journal"), [("local", KEYS, "wal"), ("shared", KEYS // 5, "delete")])
-def test_processes_that_buy_at_once_buy_each_call_exactly_once(path: Path, disk: str, keys: int, journal: str) -> None:
-    told = [json.loads(printed) for printed in ended(_BUY_EACH_ONCE, path, *[(keys, disk)] * 4)]
+@pytest.mark.parametrize(
+    ("place", "disk", "keys", "journal"),
+    [("sqlite", "local", KEYS, "wal"), ("sqlite", "shared", KEYS // 5, "delete"), ("postgres", "", KEYS // 3, "")],
+    indirect=["place"],
+)
+def test_processes_that_buy_at_once_buy_each_call_exactly_once(place: str, disk: str, keys: int, journal: str) -> None:
+    told = [json.loads(printed) for printed in ended(_BUY_EACH_ONCE, place, *[(keys, disk)] * 4)]
     bought = Counter(key for process in told for key in process["bought"])
     assert bought == {str(number): 1 for number in range(keys)}
     assert all(process["seen"] == told[0]["seen"] for process in told)
     assert len(told[0]["seen"]) == keys
-    assert path.read_bytes()[18] == (2 if journal == "wal" else 1)
-    with SqliteDatabase(path) as database:
+    if journal:
+        assert Path(place).read_bytes()[18] == (2 if journal == "wal" else 1)
+    with opened(place) as database:
         counts = "SELECT (SELECT count(*) FROM results), (SELECT count(*) FROM claims)"
         assert database.select(counts) == [(keys, 0)]
         assert_whole(database)
 
 
-@pytest.mark.parametrize("round_number", range(4))
-def test_after_a_kill_at_any_moment_all_that_was_stored_is_there(path: Path, round_number: int) -> None:
+@pytest.mark.parametrize(
+    ("place", "round_number"), [*(("sqlite", number) for number in range(4)), ("postgres", 0)], indirect=["place"]
+)
+def test_after_a_kill_at_any_moment_all_that_was_stored_is_there(place: str, round_number: int) -> None:
     chance = random.Random(round_number)
     with (
-        started(_STORE_UNTIL_KILLED, path, "a", "here") as here,
-        started(_STORE_UNTIL_KILLED, path, "b", "elsewhere") as elsewhere,
+        started(_STORE_UNTIL_KILLED, place, "a", "here") as here,
+        started(_STORE_UNTIL_KILLED, place, "b", "elsewhere") as elsewhere,
     ):
         for child in (here, elsewhere):
             let_go(child)
@@ -215,7 +236,7 @@ def test_after_a_kill_at_any_moment_all_that_was_stored_is_there(path: Path, rou
             time.sleep(chance.uniform(0, 0.05))
             printed += killed(child)
     stored = [words.removeprefix("stored ") for words in printed if words.startswith("stored ")]
-    with SqliteDatabase(path) as database:
+    with opened(place) as database:
         assert_whole(database)
         ledger = DatabaseLedger(database)
         assert [key for key in stored if ledger.get(key) is None] == []
@@ -229,9 +250,9 @@ def test_after_a_kill_at_any_moment_all_that_was_stored_is_there(path: Path, rou
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_the_second_of_two_gets_what_the_first_bought_or_its_claim_when_it_was_killed(
-    path: Path, *, is_killed: bool
+    place: str, *, is_killed: bool
 ) -> None:
-    with started(_BUY_ONE_SLOWLY, path) as first, SqliteDatabase(path) as database:
+    with started(_BUY_ONE_SLOWLY, place) as first, opened(place) as database:
         let_go(first)
         assert line(first) == "claimed"
         ledger = DatabaseLedger(database)
@@ -249,10 +270,10 @@ def test_the_second_of_two_gets_what_the_first_bought_or_its_claim_when_it_was_k
         assert (found.output, found.from_ledger) == (f"k from {first.pid}", True)
 
 
-def test_processes_that_save_at_once_lose_nothing_and_are_never_locked_out(path: Path) -> None:
+def test_processes_that_save_at_once_lose_nothing_and_are_never_locked_out(place: str) -> None:
     firsts = [(1 + number * REVIEWS_EACH,) for number in range(SAVERS)]
-    assert ended(_SAVE_MANY, path, *firsts) == ["done\n"] * SAVERS
-    with SqliteDatabase(path) as database:
+    assert ended(_SAVE_MANY, place, *firsts) == ["done\n"] * SAVERS
+    with opened(place) as database:
         history = DatabaseHistory(database)
         found = history.list(HistoryQuery(repositories=(REPOSITORY,), limit=1_000))
         assert (len(found.entries), found.problems) == (SAVERS * REVIEWS_EACH, ())
@@ -263,8 +284,8 @@ def test_processes_that_save_at_once_lose_nothing_and_are_never_locked_out(path:
         assert_whole(database)
 
 
-def test_a_reader_sees_a_review_before_or_after_it_is_saved_again_and_never_between(path: Path) -> None:
-    with started(_SAVE_ONE_OVER_AND_OVER, path, 1) as writer, SqliteDatabase(path) as database:
+def test_a_reader_sees_a_review_before_or_after_it_is_saved_again_and_never_between(place: str) -> None:
+    with started(_SAVE_ONE_OVER_AND_OVER, place, 1) as writer, opened(place) as database:
         let_go(writer)
         assert line(writer) == "saved"
         history = DatabaseHistory(database)
@@ -289,9 +310,9 @@ def test_a_reader_sees_a_review_before_or_after_it_is_saved_again_and_never_betw
 
 @pytest.mark.soak
 @pytest.mark.parametrize("round_number", range(3))
-def test_after_a_kill_at_any_moment_all_that_was_saved_is_there_and_whole(path: Path, round_number: int) -> None:
+def test_after_a_kill_at_any_moment_all_that_was_saved_is_there_and_whole(place: str, round_number: int) -> None:
     chance = random.Random(round_number)
-    with started(_SAVE_UNTIL_KILLED, path, 1) as here, started(_SAVE_UNTIL_KILLED, path, 2_000_000) as other:
+    with started(_SAVE_UNTIL_KILLED, place, 1) as here, started(_SAVE_UNTIL_KILLED, place, 2_000_000) as other:
         for child in (here, other):
             let_go(child)
         printed = []
@@ -300,7 +321,7 @@ def test_after_a_kill_at_any_moment_all_that_was_saved_is_there_and_whole(path: 
             time.sleep(chance.uniform(0, 0.1))
             printed += killed(child)
     told = [words.split() for words in printed]
-    with SqliteDatabase(path) as database:
+    with opened(place) as database:
         assert_whole(database)
         history = DatabaseHistory(database)
         for word, number in told:

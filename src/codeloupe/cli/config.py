@@ -15,7 +15,7 @@ from codeloupe.config.loading import load_settings, load_settings_from_disk
 from codeloupe.config.schema import initial_text, json_schema, plain_values, value_text
 from codeloupe.config.yaml import escape
 from codeloupe.errors import OutputError
-from codeloupe.system.redaction import redact
+from codeloupe.store import without_password
 from codeloupe.system.untrusted import without_log_commands
 
 _FILE_NAME = files.REPOSITORY_FILE_NAMES[0]
@@ -69,7 +69,7 @@ def _show(arguments: argparse.Namespace) -> int:
     loaded = load_settings_from_disk(root, environment=os.environ, flags={})
     _note_mistaken(root)
     values = plain_values(loaded.settings)
-    values["database"] = values["database"] and redact(values["database"])
+    values["database"] = values["database"] and without_password(values["database"])
     if arguments.json:
         settings = {
             key: {"value": values[key], "origin": {"kind": one.kind, "where": one.where or None, "line": one.line}}

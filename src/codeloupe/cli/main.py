@@ -26,6 +26,7 @@ VERBS = {
     "jobs": "list, watch, cancel and retry jobs on workers",
     "history": "show, compare and re-judge saved reviews",
     "baseline": "maintain the list of known findings that do not count",
+    "store": "show where all that is kept is, or copy it to another database",
     "publish": "post a saved review on a pull request",
     "hook": "review what a commit or a push adds, from a git hook",
     "demo": "review a small faulty change, to see what it looks like",
@@ -70,6 +71,8 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
             from codeloupe.cli.history import configure, run
         case "baseline":
             from codeloupe.cli.baseline import configure, run
+        case "store":
+            from codeloupe.cli.store import configure, run
         case "publish":
             from codeloupe.cli.publish import configure, run
         case "hook":

@@ -34,6 +34,7 @@ from codeloupe.store import open_database
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import History
 from codeloupe.store.sqlite import state_directory
+from codeloupe.system.process import uninterrupted
 from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
                 left_out=left_out,
                 **_saved_now(checkout, prompt_version),
             )
-            await asyncio.to_thread(history.save, record, raw_outputs=_masked(raw_outputs))
+            await uninterrupted(asyncio.to_thread(history.save, record, raw_outputs=_masked(raw_outputs)))
     except Exception as error:  # noqa: BLE001 - whatever it is, the review itself is whole and must be shown
         message = _warn("the review", error, emit)
         return replace(review, errors=(*review.errors, ReviewError("history", message)))
@@ -293,13 +294,9 @@ class SweepKeeper:
         history, record = self.place
         # Only commits that agents were asked about have experts.
         asked = record if any(one.experts for one in commits) else replace(record, prompt_version="")
-        saving = asyncio.ensure_future(asyncio.to_thread(save, history, asked))
         try:
-            await asyncio.shield(saving)
-        except asyncio.CancelledError:
             # The history is closed after us: nothing may still be on its way into it.
-            await asyncio.gather(saving, return_exceptions=True)
-            raise
+            await uninterrupted(asyncio.to_thread(save, history, asked))
         except Exception as error:  # noqa: BLE001 - as in `keep`
             self.give_up(error)
 

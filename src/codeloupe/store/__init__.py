@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from codeloupe.errors import StoreError, install_command
 
 if TYPE_CHECKING:
     from codeloupe.store.interface import Database, RunStore
+
+# What of a query names a place. Everything else may be a secret, under whatever name.
+_SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode", "target_session_attrs")
 
 
 def open_database(url: str | None, directory: Path) -> Database:
@@ -20,7 +25,7 @@ def open_database(url: str | None, directory: Path) -> Database:
     try:
         from codeloupe.store.postgres import PostgresDatabase  # noqa: PLC0415 - an extra, and it takes 0.3 s to load
     except ImportError as error:
-        message = "`database` names a Postgres server, and what talks to one is not installed"
+        message = f"the database {without_password(url)} is on a Postgres server, and what talks to one is missing"
         raise StoreError(message, hint=install_command("server")) from error
     return PostgresDatabase(url)
 
@@ -34,3 +39,22 @@ def open_run_store(database: Database, directory: Path) -> RunStore:
     from codeloupe.store.shared_runs import SharedRunStore  # noqa: PLC0415 - where a server is used
 
     return SharedRunStore(database, directory / f"{RUNS_DIRECTORY}-shared")
+
+
+def is_postgres(place: str) -> bool:
+    """Whether a text is the URL of a Postgres database, and not the name of a file."""
+    return place.startswith(("postgresql://", "postgres://"))
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown. Of one that is no proper URL, all that may be a password is left out too."""
+    scheme, _, rest = url.partition("://")
+    user = re.match(r"[^:/?@]*", rest)[0]  # type: ignore[index]  # it always matches
+    at = ""
+    if rest[len(user) :].startswith((":", "@")) and "@" in rest:
+        # A password may hold any character, by mistake also what has to be escaped in it: up to the last `@` that can
+        # be its end, all is a password.
+        _, at, rest = rest.rpartition("@") if rest[len(user)] == ":" else rest.partition("@")
+    place, *query = re.split("[?&]", rest)
+    kept = "&".join(each for each in query if unquote(each.partition("=")[0]) in _SHOWN)
+    return f"{scheme}://{user if at else ''}{at}{place}{'?' if kept else ''}{kept}"

@@ -346,6 +346,7 @@ class DatabaseHistory:
                 return with_source(decode(Finding, payload))
         return None
 
+    @persistent
     def dismiss(self, dismissal: model.Dismissal) -> None:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""
         name = dismissal.fingerprint

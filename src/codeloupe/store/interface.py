@@ -56,6 +56,12 @@ class Connection(Protocol):
     def executemany(self, sql: str, rows: Iterable[Sequence[object]], /) -> object:
         """Run one statement for each row."""
 
+    def last_turn(self) -> int:
+        """The greatest turn that was given; no other is given before this transaction, one that writes, ends."""
+
+    def give_turns_above(self, turn: int) -> None:
+        """Let the next turn be above this one; after `last_turn`, in the same transaction."""
+
 
 class Database(Protocol):
     """Where ledger and history keep their tables: safe between threads, processes and, if shared, machines.
@@ -95,6 +101,12 @@ class Database(Protocol):
 
     def check(self) -> None:
         """Raises StoreError when it cannot be read, or not be written."""
+
+    def is_made(self) -> bool:
+        """Whether it is there with our tables; nothing is made for that."""
+
+    def schema(self) -> int:
+        """How many steps of our schema were applied."""
 
     def size_bytes(self) -> int:
         """How much room all that is stored takes."""

@@ -2,127 +2,46 @@
 
 Everything of ours is in one schema of that database, so that it can be one that is there already. Calls are synchronous
 and may come from any thread. A connection that was idle while the server restarted is replaced unnoticed; what was
-lost in the middle of a transaction raises StoreUnavailable, which `persist` answers by trying again.
+lost in the middle of a transaction raises StoreUnavailable, which `persist` answers by trying again. A server that says
+nothing ends in an error too, and whoever is interrupted does not wait for it.
+
+Nothing is set for a session, only for a transaction: behind a pooler such as pgbouncer each may meet another session.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
-from typing import Any, NoReturn, Self, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import Any, Self, TypeVar
 
 import psycopg
-from psycopg import errors as pg
 from psycopg import sql
 
 from codeloupe.errors import StoreError, StoreUnavailable
-from codeloupe.store.interface import Rows
+from codeloupe.store import without_password
+from codeloupe.store.postgres_connection import PatientConnection, Session, explained, explanation, parameters_of
+from codeloupe.system.process import is_abandoned
 
 _Answer = TypeVar("_Answer")
 SCHEMA = "codeloupe"
 OLDEST_SERVER = 130000
-_LARGEST_INTEGER = 2**63 - 1
-# How each connection is made, also those of the queue.
-CONNECTING: dict[str, Any] = {
-    "connect_timeout": 10,
-    "application_name": "codeloupe",
-    "options": f"-csearch_path={SCHEMA}",
-}
 # Names the lock under which a schema is made or changed; any number that nobody else uses.
 _MIGRATING = 0x636C6F75
-_CHECK_URL = "check the URL in `database` or CODELOUPE_DATABASE"
-# What a server says before there is a connection has no SQLSTATE, only words.
-_WORDS = (
-    ("28000", "authentication failed|no pg_hba.conf entry|no password supplied|role .* does not exist"),
-    ("3D000", "database .* does not exist"),
-    ("53300", "too many clients|remaining connection slots"),
-    ("57P03", "system is (starting up|shutting down|in recovery)|not yet accepting connections"),
-)
-# By the first characters of SQLSTATE, the longest that fits: what happened, what to do, and whether it may pass soon.
-_EXPLANATIONS: dict[str, tuple[str, str, bool]] = {
-    "08": ("lost the connection", "look whether the server and the network are up, and try again", True),
-    "25006": ("is read-only, as a standby is", "give the URL of the primary server", False),
-    "25P03": ("ended a transaction in which nothing happened for long", "try again", True),
-    "28": ("refused the login", f"{_CHECK_URL}: user name, password and the server's pg_hba.conf", False),
-    "3D000": ("does not have that database", f"create it with `createdb`, or {_CHECK_URL}", False),
-    "40": ("ended a transaction that met another", "try again", True),
-    "42501": ("does not let this user do that", "let its owner GRANT CREATE on the database, and on our tables", False),
-    "53100": ("cannot grow: its disk is full", "make room on the server's disk and try again; nothing is lost", False),
-    "53200": ("is out of memory", "try again when it has less to do", True),
-    "53300": ("has no connection left", "raise max_connections there, or run fewer workers", True),
-    "57P": ("is being stopped or started", "try again in a moment", True),
-    "58": ("could not read or write its files", "look into the server's log", False),
-    "XX": ("is damaged, or met a bug of its own", "look into the server's log", False),
-}
-
-
-def is_postgres(url: str) -> bool:
-    """Whether a text is a URL that libpq understands."""
-    return url.startswith(("postgresql://", "postgres://"))
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown: no password, wherever it is written."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")
-    user = host[0].partition(":")[0]
-    kept = "&".join(each for each in parts.query.split("&") if each and not each.lower().startswith("password="))
-    return urlunsplit((parts.scheme, f"{user}{host[1]}{host[2]}", parts.path, kept, ""))
-
-
-def _passwords(url: str) -> set[str]:
-    """What may be a password in a URL, as it is written and as it is meant."""
-    found = re.findall(r"//[^/@]*?:([^/@]*)@|[?&]password=([^&]*)", url)
-    written = {text for pair in found for text in pair if text}
-    return written | {unquote(text) for text in written}
-
-
-def _storable(value: object) -> Any:
-    """A value as Postgres can hold it: no half of a character and no NUL in a text, no number that is none."""
-    match value:
-        case bool():
-            return int(value)
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
-        case int():
-            return max(-_LARGEST_INTEGER, min(_LARGEST_INTEGER, value))
-        case float():
-            return value if math.isfinite(value) else 0.0
-    return value
-
-
-class _Session:
-    """A connection in the words that our statements are written in."""
-
-    next_turn = "nextval('turns')"
-
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        self._connection = connection
-
-    def execute(self, statement: str, parameters: Sequence[object] = (), /) -> Rows:
-        return self._connection.execute(_translated(statement), [_storable(value) for value in parameters])
-
-    def executemany(self, statement: str, rows: Iterable[Sequence[object]], /) -> None:
-        with self._connection.cursor() as cursor:
-            cursor.executemany(_translated(statement), ([_storable(value) for value in row] for row in rows))
-
-
-def _translated(statement: str) -> bytes:
-    return statement.replace("%", "%%").replace("?", "%s").encode()
+# How long to wait for what needs no work: a server that takes longer is stuck.
+_AT_ONCE_SECONDS = 15.0
+# An index over a large table takes its time.
+_MIGRATING_SECONDS = 3600.0
 
 
 class PostgresDatabase:
     """The tables of ledger and history on a server, for many machines; touched with the first use.
 
     `patience_seconds` is how long a server that was there before is waited for. One that cannot be reached at the first
-    use is an error at once: the URL may be wrong.
+    use is an error at once: the URL may be wrong. `silence_seconds` is how long a statement may go without an answer.
     """
 
     # As in SQLite: a damaged time, which no calendar has, must not end the counting of all others.
@@ -133,15 +52,20 @@ class PostgresDatabase:
     findings_of_reviews = "reviews JOIN findings AS f ON f.review = reviews.number"
     is_shared = True
 
-    def __init__(self, url: str, *, patience_seconds: float = 60.0, most_connections: int = 8) -> None:
+    def __init__(
+        self, url: str, *, patience_seconds: float = 60.0, silence_seconds: float = 120.0, most_connections: int = 8
+    ) -> None:
         self.url = url
         self._patience_seconds = patience_seconds
+        self._silence_seconds = silence_seconds
         self._places = threading.BoundedSemaphore(most_connections)
         self._lock = threading.Lock()
-        self._idle: list[psycopg.Connection[tuple[Any, ...]]] = []
-        self._process = os.getpid()
+        self._idle: list[PatientConnection] = []
+        self._process = 0
         self._was_reached = False
         self._ahead = 0.0
+        # Until when what this thread does is tried again.
+        self._until = threading.local()
 
     @property
     def name(self) -> str:
@@ -153,35 +77,45 @@ class PostgresDatabase:
         if not self._was_reached:
             with self.reading():
                 pass
-        return time.monotonic() + self._ahead
+        return _uptime() + self._ahead
 
     def persist(self, step: Callable[[], _Answer]) -> _Answer:
         """Run a step, again while the server is away; so it must bear being run twice. Raises StoreError."""
-        deadline = time.monotonic() + self._patience_seconds
-        while True:
-            try:
-                return step()
-            except StoreUnavailable:
-                if not self._was_reached or time.monotonic() >= deadline:
-                    raise
-                time.sleep(0.2)
+        with self._deadline() as deadline:
+            while True:
+                try:
+                    return step()
+                except StoreUnavailable:
+                    if not self._was_reached or time.monotonic() >= deadline or not _slept():
+                        raise
 
     @contextmanager
-    def reading(self) -> Iterator[_Session]:
+    def _deadline(self) -> Iterator[float]:
+        """Until when to try: one within another has no time of its own."""
+        outer = getattr(self._until, "deadline", None)
+        self._until.deadline = outer or time.monotonic() + self._patience_seconds
+        try:
+            yield self._until.deadline
+        finally:
+            self._until.deadline = outer
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
         """A connection for one statement that reads."""
-        with self._transaction("BEGIN READ ONLY") as session:
+        with self._transaction("READ COMMITTED READ ONLY") as session:
             yield session
 
     @contextmanager
-    def snapshot(self) -> Iterator[_Session]:
+    def snapshot(self) -> Iterator[Session]:
         """A connection for several statements that read, to which nothing changes meanwhile."""
-        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as session:
+        with self._transaction("REPEATABLE READ READ ONLY") as session:
             yield session
 
     @contextmanager
-    def writing(self, about: str = "") -> Iterator[_Session]:
+    def writing(self, about: str = "") -> Iterator[Session]:
         """A connection in a transaction, on the server's disk when the block ends; of those `about` the same, one."""
-        with self._transaction("BEGIN") as session:
+        # The locks of a machine that is gone must not be held for as long as its connection looks alive.
+        with self._transaction("READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout TO 60000") as session:
             if about:
                 # One that stands still meanwhile, as a stopped process does, must not hold up all others.
                 session.execute(
@@ -207,6 +141,19 @@ class PostgresDatabase:
             session.execute("INSERT INTO schema_steps (step) VALUES (0) ON CONFLICT DO NOTHING")
             session.execute("DELETE FROM schema_steps WHERE step = 0")
 
+    def is_made(self) -> bool:
+        """Whether our tables are there; nothing is made for that. Raises StoreError."""
+        try:
+            with PatientConnection.connect(**parameters_of(self.url)) as connection:
+                connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
+                return self._applied(connection) > 0
+        except psycopg.Error as error:
+            raise explained(error, self.url) from error
+
+    def schema(self) -> int:
+        """How many steps of our schema were applied. Raises StoreError."""
+        return int(self.select("SELECT max(step) FROM schema_steps")[0][0])
+
     def size_bytes(self) -> int:
         """How much room our tables take, with their indexes."""
         (row,) = self.select(
@@ -226,7 +173,7 @@ class PostgresDatabase:
         """
         while True:
             try:
-                with psycopg.connect(self.url, autocommit=True, **CONNECTING) as connection:
+                with psycopg.connect(**parameters_of(self.url)) as connection:
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     yield ()
                     while True:
@@ -240,6 +187,7 @@ class PostgresDatabase:
         """Let go of the connections that are not in use; the next use makes new ones."""
         with self._lock:
             idle, self._idle = self._idle, []
+        # Those from before a fork are the parent's.
         for connection in idle if self._process == os.getpid() else ():
             connection.close()
 
@@ -250,66 +198,70 @@ class PostgresDatabase:
         self.close()
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[_Session]:
-        if self._process != os.getpid():
+    def _transaction(self, kind: str) -> Iterator[Session]:
+        if self._process not in (0, os.getpid()):
             hint = "open it after the fork, in each process for itself"
             raise StoreError(f"the database {self.name} was opened before this process was forked", hint=hint)
         with self._places:
-            connection = self._begun(begin)
+            connection = self._begun(f"BEGIN ISOLATION LEVEL {kind}; SET LOCAL search_path TO {SCHEMA}")
+            session = Session(connection, self.url)
             try:
-                yield _Session(connection)
-                connection.execute("COMMIT")
-            except psycopg.Error as error:
+                yield session
+                session.execute("COMMIT")
+            finally:  # also after an interruption: half a transaction must not stay open
                 self._put_back(connection)
-                self._explain(error)
-            except BaseException:  # also an interruption: half a transaction must not stay open
-                self._put_back(connection)
-                raise
-            self._put_back(connection)
 
-    def _begun(self, begin: str) -> psycopg.Connection[tuple[Any, ...]]:
+    def _begun(self, begin: str) -> PatientConnection:
         """A connection in a new transaction; one that was cut off while it was idle is replaced."""
-        deadline = time.monotonic() + self._patience_seconds
-        while True:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            try:
-                if connection is None:
-                    connection = self._connect()
-                connection.execute(begin.encode())
-                return connection
-            except psycopg.Error as error:
-                if connection is not None:
-                    connection.close()
-                may_pass = self._was_reached and _explanation(error)[2]
-                if not may_pass or time.monotonic() >= deadline:
-                    self._explain(error)
-            time.sleep(0.05 if self._idle else 0.2)
+        with self._deadline() as deadline:
+            while True:
+                with self._lock:
+                    connection = self._idle.pop() if self._idle else None
+                was_idle = connection is not None
+                try:
+                    connection = connection or self._connect()
+                    connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
+                    connection.execute(begin.encode())
+                    connection.silence_seconds = self._silence_seconds
+                    return connection
+                except BaseException as error:  # also an interruption: nobody would close it
+                    if connection is not None:
+                        connection.close()
+                    if not isinstance(error, psycopg.Error):
+                        raise
+                    may_pass = self._was_reached and explanation(error)[2]
+                    if not may_pass or time.monotonic() >= deadline or not (was_idle or _slept()):
+                        raise explained(error, self.url) from error
 
-    def _put_back(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _put_back(self, connection: PatientConnection) -> None:
         try:
             if connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+                connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
                 connection.execute("ROLLBACK")
-        except psycopg.Error:
+        except BaseException as error:  # whatever it was, nobody may use this connection again
             connection.close()
-        with self._lock:
-            if not connection.closed:
+            if not isinstance(error, psycopg.Error):
+                raise
+        if not connection.closed:
+            with self._lock:
                 self._idle.append(connection)
 
-    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        connection = psycopg.connect(self.url, autocommit=True, **CONNECTING)
+    def _connect(self) -> PatientConnection:
+        connection = PatientConnection.connect(**parameters_of(self.url))
+        connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
+        self._process = os.getpid()
         try:
             if not self._was_reached:
                 self._prepare(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::double precision").fetchone()
-            self._ahead = float(row[0] if row else 0.0) - time.monotonic()
+            self._ahead = float(row[0] if row else 0.0) - _uptime()
             self._was_reached = True
         except BaseException:  # whatever it was, the connection must not outlive it
             connection.close()
             raise
         return connection
 
-    def _prepare(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _prepare(self, connection: PatientConnection) -> None:
         """Bring our schema up to date, unless the server is too old or the schema too new: then nothing is changed."""
         encoding, version = connection.info.parameter_status("server_encoding"), connection.info.server_version
         if encoding != "UTF8" or version < OLDEST_SERVER:
@@ -317,46 +269,53 @@ class PostgresDatabase:
             hint = "use a database of Postgres 13 or newer with the encoding UTF8: `createdb -E UTF8 -T template0 NAME`"
             raise StoreError(f"the database {self.name} {what}", hint=hint)
         steps = schema_steps()
-        if self._applied(connection) == len(steps):
-            return
-        # Processes that find it missing at once wait for each other.
-        connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATING,))
-        try:
-            while (version := self._applied(connection)) < len(steps):
-                with connection.transaction():
-                    if not version:
-                        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
-                        connection.execute(
-                            "CREATE TABLE IF NOT EXISTS schema_steps"
-                            " (step integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())"
-                        )
-                    connection.execute(steps[version].encode())
-                    connection.execute("INSERT INTO schema_steps (step) VALUES (%s)", (version + 1,))
-        finally:
-            with suppress(psycopg.Error):
-                connection.execute("SELECT pg_advisory_unlock(%s)", (_MIGRATING,))
-        if version > len(steps):
+        while (applied := self._applied(connection)) < len(steps):
+            connection.silence_seconds = _MIGRATING_SECONDS
+            with connection.transaction():
+                # Processes that find it missing at once wait for each other.
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+                if self._applied(connection) != applied:
+                    continue
+                # To ask for a schema that is there takes the right to make one, which the owner of it may not have.
+                if not applied and not _one(connection, "SELECT to_regnamespace(%s) IS NOT NULL", SCHEMA):
+                    connection.execute(f"CREATE SCHEMA {SCHEMA}".encode())
+                connection.execute(f"SET LOCAL search_path TO {SCHEMA}".encode())
+                if not applied:
+                    connection.execute(
+                        "CREATE TABLE schema_steps (step integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())"
+                    )
+                connection.execute(steps[applied].encode())
+                connection.execute("INSERT INTO schema_steps (step) VALUES (%s)", (applied + 1,))
+        if applied > len(steps):
             raise StoreError(
-                f"the database {self.name} was written by a newer codeloupe (schema {version}, this one knows up to"
+                f"the database {self.name} was written by a newer codeloupe (schema {applied}, this one knows up to"
                 f" {len(steps)})",
                 hint="use the newer codeloupe; the database was left as it is",
             )
 
     @staticmethod
     def _applied(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
-        try:
-            row = connection.execute("SELECT coalesce(max(step), 0) FROM schema_steps").fetchone()
-        except (pg.UndefinedTable, pg.InvalidSchemaName):
+        """How many steps of the schema are there. Raises for tables that this user may not see."""
+        if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f"{SCHEMA}.schema_steps"):
             return 0
-        return int(row[0]) if row else 0
+        return int(_one(connection, f"SELECT coalesce(max(step), 0) FROM {SCHEMA}.schema_steps") or 0)  # noqa: S608 - ours
 
-    def _explain(self, error: psycopg.Error) -> NoReturn:
-        what, hint, may_pass = _explanation(error)
-        words = " ".join(str(error).split())
-        for password in _passwords(self.url):
-            words = words.replace(password, "…")
-        kind = StoreUnavailable if may_pass else StoreError
-        raise kind(f"the database {self.name} {what} ({words})", hint=hint) from error
+
+def _one(connection: psycopg.Connection[tuple[Any, ...]], sql: str, *values: object) -> Any:
+    row = connection.execute(sql.encode(), values or None).fetchone()
+    return row and row[0]
+
+
+def _uptime() -> float:
+    """Seconds since some moment, also those in which the machine slept, where the system counts them."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+def _slept() -> bool:
+    """Wait a moment before the next try; False when nobody wants that any more."""
+    time.sleep(0.1)
+    return not is_abandoned()
 
 
 def schema_steps() -> tuple[str, ...]:
@@ -364,15 +323,3 @@ def schema_steps() -> tuple[str, ...]:
     folder = resources.files("codeloupe.store") / "postgres_schema"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return tuple(file.read_text("utf-8") for file in files)
-
-
-def _explanation(error: psycopg.Error) -> tuple[str, str, bool]:
-    state = error.sqlstate or next((code for code, words in _WORDS if re.search(words, str(error))), "")
-    for length in range(len(state), 1, -1):
-        if known := _EXPLANATIONS.get(state[:length]):
-            return known
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state:
-        return "cannot be reached", f"{_CHECK_URL}, and that the server runs and lets this machine in", True
-    if isinstance(error, psycopg.ProgrammingError) and not state:
-        return "has a URL that cannot be read", f"{_CHECK_URL}: postgresql://USER@HOST/NAME", False
-    return "could not be used", "look into the server's log; if it stays so, report it", False

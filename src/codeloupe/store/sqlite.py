@@ -181,6 +181,14 @@ class _Connection(sqlite3.Connection):
     def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
         return super().executemany(sql, ([_storable(value) for value in row] for row in rows))
 
+    def last_turn(self) -> int:
+        """The greatest turn that was given; there is one writer."""
+        (turn,) = self.execute(f"SELECT {self.next_turn} - 1").fetchone()
+        return int(turn)
+
+    def give_turns_above(self, turn: int) -> None:
+        """Nothing to do: the next one is above all that are there."""
+
 
 def _storable(value: object) -> Any:
     """Half a character, as in a path that is not UTF-8, becomes its escape; a number that is none counts as nothing."""
@@ -231,8 +239,12 @@ class SqliteDatabase:
                     self._connection, self._process = self._open(), os.getpid()
                 yield self._connection
             except sqlite3.Error as error:
-                what, hint = _EXPLANATIONS.get(_code(error), ("could not be used", f"if it stays so: {_MOVE_AWAY}"))
-                raise StoreError(f"the database {self.path} {what} ({error})", hint=hint) from error
+                raise self.explained(error) from error
+
+    def explained(self, error: sqlite3.Error) -> StoreError:
+        """What went wrong, with the name of this file."""
+        what, hint = _EXPLANATIONS.get(_code(error), ("could not be used", f"if it stays so: {_MOVE_AWAY}"))
+        return StoreError(f"the database {self.path} {what} ({error})", hint=hint)
 
     @contextmanager
     def snapshot(self) -> Iterator[_Connection]:
@@ -262,6 +274,14 @@ class SqliteDatabase:
             (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
             raise StoreError(f"the database {self.path} is damaged ({' '.join(said.split())})", hint=_MOVE_AWAY)
+
+    def is_made(self) -> bool:
+        """Whether there is a file; nothing is made for that."""
+        return os.path.lexists(self.path)
+
+    def schema(self) -> int:
+        """How many steps of our schema were applied. Raises StoreError."""
+        return int(self.select("PRAGMA user_version")[0][0])
 
     def size_bytes(self) -> int:
         """How large the file is. Raises StoreError."""

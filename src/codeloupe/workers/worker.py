@@ -28,7 +28,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from codeloupe.errors import CodeloupeError, StoreUnavailable
 from codeloupe.store.ledger import Owner
-from codeloupe.store.postgres import CONNECTING, PostgresDatabase
+from codeloupe.store.postgres import SCHEMA, PostgresDatabase
+from codeloupe.store.postgres_connection import session_parameters
 from codeloupe.system.redaction import redact
 from codeloupe.workers.jobs import QUEUES, SWEEPS, Job, Outcome, Progress
 from codeloupe.workers.queue import CHANNEL, TASK, JobQueue
@@ -221,9 +222,8 @@ class Worker:
         self._is_lost = False
         self.is_stopping = False
         sizes: dict[str, Any] = {"min_size": 1, "max_size": 4, "timeout": 15.0}
-        connector = PsycopgConnector(
-            conninfo=database.url, kwargs=dict(CONNECTING), configure=_each_by_itself, pool_factory=_pool, **sizes
-        )
+        kwargs = session_parameters(database.url, SCHEMA)
+        connector = PsycopgConnector(kwargs=kwargs, configure=_each_by_itself, pool_factory=_pool, **sizes)
         self._app = App(connector=connector)
         self.manager = _Manager(connector, self)
         self._app.job_manager = self.manager

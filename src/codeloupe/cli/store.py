@@ -1,0 +1,175 @@
+"""`codeloupe store`: show where ledger and history are, and copy them from one database to another."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from codeloupe.cli.parser import Parser, add_command, flag, option
+from codeloupe.cli.progress import Display, choose_mode
+from codeloupe.cli.verbs import note, set_up_logging, size_of, write_result
+from codeloupe.config.loading import database_url
+from codeloupe.errors import UsageError
+from codeloupe.reports.wording import counted
+from codeloupe.store import is_postgres, open_database
+from codeloupe.store.interface import Database
+from codeloupe.store.migration import Migrated, counts_of, migrate
+from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase, state_directory
+from codeloupe.system.untrusted import terminal
+
+_PLACE = "FILE_OR_URL"
+_NOT_VERIFIED = 3
+_MOST_NAMED = 10
+_EPILOG = """\
+What the target has already stays: of an entry that both have, the target's counts, unless --replace is given. After an
+interruption the same command continues. Claims on calls that are being made are not copied, and neither are the runs of
+pipelines, which are directories beside the file.
+"""
+
+
+def configure(parser: Parser) -> None:
+    """Add the verbs below `store` to its parser."""
+    parser.description = "Show where saved reviews and finished agent calls are, or copy them to another database."
+    verbs = parser.add_commands(dest="action")
+    show = add_command(verbs, "show", "where it is, and how much is in it", _show)
+    option(show, "place", _PLACE, "a database (default: the one that is used here)", nargs="?")
+    about = "copy finished calls, reviews, sweeps and dismissals, then compare both sides"
+    copy = add_command(verbs, "migrate", about, _migrate)
+    copy.epilog = _EPILOG
+    option(copy, "--from", _PLACE, "where to copy from (default: the file of this machine)", dest="source")
+    option(copy, "--to", _PLACE, "where to (default: the database of the settings)", dest="target")
+    flag(copy, "--replace", "let entries of the source replace different ones of the target")
+    flag(copy, "--dry-run", "only say what would be copied")
+    flag(copy, "-q --quiet", "print only the result")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what is asked for and return the exit code. Raises UsageError and StoreError."""
+    set_up_logging()
+    return int(arguments.act(arguments))
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    word = arguments.place or database_url(os.environ) or str(state_directory(os.environ))
+    with _opened(word, must_be_there=arguments.place is not None) as database:
+        rows = [("place", terminal(database.name))]
+        if database.is_made():
+            rows += [("schema", str(database.schema())), ("size", size_of(database.size_bytes()))]
+            rows += [(table, f"{number:,}") for table, number in counts_of(database).items()]
+        else:
+            rows.append(("size", "nothing is kept yet"))
+    write_result("".join(f"{name:<13}  {value}\n" for name, value in rows))
+    return 0
+
+
+def _opened(word: str, *, must_be_there: bool) -> Database:
+    """The database that a word names. Raises UsageError for a word that names none."""
+    if is_postgres(word):
+        database = open_database(word, Path())
+        if must_be_there and not database.is_made():
+            hint = "check the URL; `codeloupe store show` without one shows what is used here"
+            raise UsageError(f"{terminal(database.name)}: nothing of codeloupe is in this database", hint=hint)
+        return database
+    if "://" in word:
+        # What was given is not shown: it may hold a password.
+        hint = "give the path of a file, or postgresql://USER@HOST/NAME"
+        raise UsageError(
+            "a database is a file or the URL of a Postgres server, and this URL is of something else", hint=hint
+        )
+    path = Path(word)
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
+        path /= DATABASE_NAME
+    # SQLite would make a new database of what is missing or empty.
+    if must_be_there and (not os.path.isfile(path) or not path.stat().st_size):  # noqa: PTH113 - as above
+        hint = f"give the path of a {DATABASE_NAME}, or postgresql://USER@HOST/NAME"
+        raise UsageError(f"{terminal(str(path))}: there is no database", hint=hint)
+    return SqliteDatabase(path)
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
+    words = arguments.source or str(state_directory(os.environ)), arguments.target or database_url(os.environ)
+    if words[1] is None:
+        raise UsageError("nothing says where to copy to", hint="give --to, or set `database` or CODELOUPE_DATABASE")
+    mode = choose_mode(quiet=arguments.quiet)
+    with (
+        _opened(words[0], must_be_there=True) as source,
+        _opened(words[1], must_be_there=False) as target,
+        _Counter(mode=mode) as display,
+    ):
+        _refuse_one_place(source, target)
+        try:
+            done = migrate(source, target, replace=arguments.replace, dry_run=arguments.dry_run, tell=display.count)
+        except KeyboardInterrupt:
+            kept = "what was copied is kept, and the same command continues"
+            raise KeyboardInterrupt(kept) from None
+        places = f"from  {terminal(source.name)}\nto    {terminal(target.name)}\n"
+    write_result(f"{places}{_as_text(done, dry_run=arguments.dry_run)}")
+    if arguments.dry_run or done.is_verified:
+        return 0
+    _note_differences(done)
+    return _NOT_VERIFIED
+
+
+def _refuse_one_place(source: Database, target: Database) -> None:
+    if isinstance(source, SqliteDatabase) and isinstance(target, SqliteDatabase):
+        is_same = os.path.exists(target.path) and os.path.samefile(source.path, target.path)  # noqa: PTH110, PTH121 - as above
+    else:
+        is_same = source.name == target.name
+    if is_same:
+        raise UsageError(f"{terminal(source.name)} is both source and target", hint="give two different places")
+
+
+class _Counter(Display):
+    """How many entries are copied, and then compared."""
+
+    _now = ""
+    _told = -1
+
+    def status(self) -> str:
+        """The last count."""
+        return self._now
+
+    def count(self, what: str, done: int, total: int) -> None:
+        """Show that so many are done; on a plain stream at every tenth part."""
+        self._now = f"{done:,} of {counted(total, 'entry', 'entries')} {what}"
+        tenth = 10 * done // max(total, 1)
+        if tenth != self._told:
+            self._told = tenth
+            self.tell(self._now)
+
+
+def _as_text(done: Migrated, *, dry_run: bool) -> str:
+    lines = [f"{'Would copy' if dry_run else 'Copied'}: {_listed(done.copied)}."]
+    if any(done.replaced.values()):
+        lines.append(f"{'Would replace' if dry_run else 'Replaced'}: {_listed(done.replaced)}.")
+    if any(done.there.values()):
+        lines.append(f"In the target already: {_listed(done.there)}.")
+    if dry_run:
+        return "\n".join((*lines, "Nothing was changed.\n"))
+    lines += ["", f"{'table':<13}  {'rows':>9}  SHA-256 of all rows"]
+    for check in done.checks:
+        sides = [
+            (check.source_rows, check.source_digest, ""),
+            (check.target_rows, check.target_digest, "  in the target"),
+        ]
+        for rows, digest, where in sides[:1] if check.is_equal else sides:
+            lines.append(f"{check.table:<13}  {rows:>9,}  {digest}{where}")
+    if done.is_verified:
+        lines += ["", "Verified: the target has all of this, and the same."]
+    lines.append("Runs of pipelines are not copied: they stay where they are.")
+    return "\n".join(lines) + "\n"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    found = [counted(number, table.rstrip("s")) for table, number in counts.items() if number]
+    return ", ".join(found).replace("result", "finished call") or "nothing"
+
+
+def _note_differences(done: Migrated) -> None:
+    names = ", ".join(done.different[:_MOST_NAMED])
+    more = f" and {len(done.different) - _MOST_NAMED:,} more" if len(done.different) > _MOST_NAMED else ""
+    what = counted(len(done.different), "entry is", "entries are")
+    note(f"not verified: {what} not the same in the target: {names}{more}")
+    note("--replace puts those of the source in their place; entries that somebody saves meanwhile differ, too")

@@ -1,0 +1,206 @@
+"""A connection to a Postgres server: how it is made, how long it waits, and what its failures mean in our words."""
+
+from __future__ import annotations
+
+import math
+import re
+import select
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
+
+from codeloupe.errors import StoreError, StoreUnavailable
+from codeloupe.store import without_password
+from codeloupe.store.interface import Rows
+from codeloupe.system.process import is_abandoned
+
+_LARGEST_INTEGER = 2**63 - 1
+_POLL_SECONDS = 0.1
+# What an interrupted statement is still waited for: an answer that was paid for may just be on its way to the disk.
+_LAST_SECONDS = 2.0
+_CHECK_URL = "check the URL in `database` or CODELOUPE_DATABASE"
+_ESCAPES = "in a user name or password write / as %2F, ? as %3F, @ as %40 and % as %25"
+# Where the URL says nothing else. A peer that is gone without a word is noticed within half a minute.
+_DEFAULTS = {
+    "connect_timeout": 10,
+    "application_name": "codeloupe",
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+# What a server says before there is a connection has no SQLSTATE, only words; and a connection that is lost has none.
+_WORDS = (
+    ("28000", "authentication failed|no pg_hba.conf entry|no password supplied|role .* does not exist"),
+    ("3D000", "database .* does not exist"),
+    ("53300", "too many (clients|connections)|remaining connection slots|no more connections allowed"),
+    ("57P03", "system is (starting up|shutting down|in recovery)|not (yet )?accepting connections"),
+    ("08P01", "unsupported startup parameter"),
+    ("08006", "server closed the connection|connection (was|is) (lost|closed)|(consuming input|sending query) failed"),
+)
+# By the first characters of SQLSTATE, the longest that fits: what happened, what to do, and whether it may pass soon.
+_EXPLANATIONS: dict[str, tuple[str, str, bool]] = {
+    "08": ("lost the connection", "look whether the server and the network are up, and try again", True),
+    "08P01": ("does not take this connection", "look into its log, or into that of the pooler before it", False),
+    "25006": ("is read-only, as a standby is", "give the URL of the primary server", False),
+    "25P": ("ended a transaction that took too long", "try again", True),
+    "28": ("refused the login", f"{_CHECK_URL}: user name, password and the server's pg_hba.conf", False),
+    "3D000": ("does not have that database", f"create it with `createdb`, or {_CHECK_URL}", False),
+    "40": ("ended a transaction that met another", "try again", True),
+    "42": ("does not have our tables as we made them", "see who changed its schema `codeloupe`, or use another", False),
+    "42501": ("does not let this user do that", "let its owner GRANT CREATE on the database, and on our tables", False),
+    "53100": ("cannot grow: its disk is full", "make room on the server's disk and try again; nothing is lost", False),
+    "53200": ("is out of memory", "try again when it has less to do", True),
+    "53300": ("has no connection left", "raise max_connections there, or run fewer workers", True),
+    "57014": ("ended a statement that took too long", "raise its statement_timeout, or try again later", False),
+    "57P": ("is being stopped or started", "try again in a moment", True),
+    "58": ("could not read or write its files", "look into the server's log", False),
+    "XX": ("is damaged, or met a bug of its own", "look into the server's log", False),
+}
+
+
+def explanation(error: psycopg.Error) -> tuple[str, str, bool]:
+    """What happened, what to do next, and whether it may pass soon."""
+    state = error.sqlstate or next((code for code, words in _WORDS if re.search(words, str(error))), "")
+    for length in range(len(state), 1, -1):
+        if known := _EXPLANATIONS.get(state[:length]):
+            return known
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state:
+        return "cannot be reached", f"{_CHECK_URL}, and that the server runs and lets this machine in", True
+    return "could not be used", "look into the server's log; if it stays so, report it", False
+
+
+def explained(error: psycopg.Error, url: str) -> StoreError:
+    """The error in our words, without the password: StoreUnavailable for what may pass soon."""
+    what, hint, may_pass = explanation(error)
+    words = " ".join(str(error).split())
+    given = parameters_of(url)
+    for secret in (given.get("password"), given.get("sslpassword")):
+        if secret:
+            words = re.sub(rf"(?<!\w){re.escape(str(secret))}(?!\w)", "…", words)
+    kind = StoreUnavailable if may_pass else StoreError
+    return kind(f"the database {without_password(url)} {what} ({words})", hint=hint)
+
+
+def parameters_of(url: str) -> dict[str, Any]:
+    """What to connect with. Raises StoreError for a URL that cannot be read, which may be shown in no message."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        what = re.sub('".*"', '"…"', " ".join(str(error).split()))
+    else:
+        # So it looks to libpq when a password has a `/`, or an `@`, as it is.
+        is_number = re.fullmatch("[0-9,]*", str(given.get("port") or ""))
+        if is_number and "@" not in str(given.get("host") or ""):
+            # Whatever the environment says, our texts are in UTF-8. Statements that the server keeps prepared would
+            # be missing in the next session of a pooler.
+            return {**_DEFAULTS, **given, "client_encoding": "utf8", "autocommit": True, "prepare_threshold": None}
+        what = "its host is none" if is_number else "its port is no number"
+    hint = f"{_CHECK_URL}: postgresql://USER:PASSWORD@HOST:PORT/NAME; {_ESCAPES}"
+    raise StoreError(f"the URL of the database {without_password(url)} cannot be read: {what}", hint=hint)
+
+
+def session_parameters(url: str, schema: str) -> dict[str, Any]:
+    """What a queue connects with that stays in one session, in a schema; whether each statement counts is its own."""
+    known = parameters_of(url)
+    del known["autocommit"]
+    return {**known, "options": f"{known.get('options', '')} -csearch_path={schema}".strip()}
+
+
+def _storable(value: object) -> Any:
+    """A value as Postgres can hold it: no half of a character and no NUL in a text, no number that is none."""
+    match value:
+        case bool():
+            return int(value)
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+        case int():
+            return max(-_LARGEST_INTEGER, min(_LARGEST_INTEGER, value))
+        case float():
+            return value if math.isfinite(value) else 0.0
+    return value
+
+
+class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that does not wait for a silent server for ever, and not at all for what nobody wants any more."""
+
+    silence_seconds = math.inf
+
+    def wait(self, gen: Any, interval: float = _POLL_SECONDS, timeout: float | None = None) -> Any:  # noqa: ARG002 - theirs
+        """Run a step of the protocol. When it is given up half way the connection is closed: its state is unknown."""
+        try:
+            return self._answer(gen)
+        except psycopg.Error:
+            raise
+        except BaseException:  # an interruption: psycopg's own way out would wait for the server once more
+            self.pgconn.finish()
+            raise
+
+    def _answer(self, steps: Any) -> Any:
+        heard = time.monotonic()
+        abandoned = math.inf
+        socket = select.poll()
+        try:
+            wanted = next(steps)
+            while True:
+                # 1 is to read and 2 to write, here as there; a socket that is broken is ready for what will tell so.
+                mask = (select.POLLIN if wanted & 1 else 0) | (select.POLLOUT if wanted & 2 else 0)
+                socket.register(self.pgconn.socket, mask)
+                found = next((events for _, events in socket.poll(_POLL_SECONDS * 1000)), 0)
+                now = time.monotonic()
+                heard = now if found else heard
+                abandoned = min(abandoned, now) if not found and is_abandoned() else math.inf
+                if now - heard >= self.silence_seconds or now - abandoned >= _LAST_SECONDS:
+                    self.pgconn.finish()
+                    raise pg.ConnectionFailure(f"no answer within {now - heard:.0f} s")
+                is_ready = bool(found & select.POLLIN) + 2 * bool(found & select.POLLOUT)
+                wanted = steps.send(is_ready or (wanted if found else 0))
+        except StopIteration as end:
+            return end.value
+
+
+class Session:
+    """A connection in the words that our statements are written in. Raises StoreError."""
+
+    next_turn = "nextval('turns')"
+
+    def __init__(self, connection: PatientConnection, url: str) -> None:
+        self._connection = connection
+        self._url = url
+
+    def execute(self, sql: str, parameters: Sequence[object] = (), /) -> Rows:
+        """Run one statement, whose rows are all read."""
+        try:
+            return self._connection.execute(_translated(sql), [_storable(value) for value in parameters])
+        except psycopg.Error as error:
+            raise explained(error, self._url) from error
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]], /) -> None:
+        """Run one statement for each row, without waiting for each."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(_translated(sql), ([_storable(value) for value in row] for row in rows))
+        except psycopg.Error as error:
+            raise explained(error, self._url) from error
+
+    def last_turn(self) -> int:
+        """The greatest turn that was given; no other is given before this transaction ends."""
+        # In the order in which a commit of a sweep is saved, so that the two do not wait for each other.
+        self.execute("LOCK TABLE sweeps, reviews IN SHARE ROW EXCLUSIVE MODE")
+        (row,) = self.execute(
+            "SELECT greatest((SELECT last_value FROM turns WHERE is_called), (SELECT max(turn) FROM reviews),"
+            " (SELECT max(turn) FROM sweeps), 0)"
+        )
+        return int(row[0])
+
+    def give_turns_above(self, turn: int) -> None:
+        """Let the next turn be above this one, which follows `last_turn`."""
+        self.execute("SELECT setval('turns', ?)", (turn,))
+
+
+def _translated(sql: str) -> bytes:
+    return sql.replace("%", "%%").replace("?", "%s").encode()

@@ -1,0 +1,327 @@
+"""`codeloupe store`: all that is kept is copied to another database and back, whole, once and in its order."""
+
+import random
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from codeloupe.cli import store
+from codeloupe.cli.main import main
+from codeloupe.model.history import Dismissal, HistoryQuery, TrendKey
+from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.interface import Database
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.migration import Migrated, counts_of, migrate
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.store.sqlite import SqliteDatabase
+from tests.endings import PATIENCE_SECONDS
+from tests.postgres_proxy import Proxy, proxy_before
+from tests.program import PROGRAM
+from tests.rows import each
+from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
+from tests.unit.store.samples import result
+from tests.warm_program import codeloupe
+
+
+def fill(database: Database, reviews: int, findings: int, *, first: int = 1) -> None:
+    """Reviews with findings, every tenth with raw outputs, a sweep between them, finished calls and dismissals."""
+    history, ledger = DatabaseHistory(database), DatabaseLedger(database)
+    for number in range(first, first + reviews):
+        odd = {"file": "ä\udcff\0.py", "expert": None} if number % 7 == 0 else {}
+        found = (named(f"{number}-{index}", body="x" * 300, **odd) for index in range(findings))
+        raw = {"a.py": "said " * 5_000, "b\ud800": ""} if number % 10 == 0 else {}
+        history.save(record(number, *found, saved_at=at(days=-number)), raw_outputs=raw)
+        if number % 20 == 0:
+            history.save_sweep(
+                sweep_record(number + 500_000, commit_review(number, named("s")), commit_review(number + 1))
+            )
+        ledger.put(f"key {number}", result(f"answer {number}", raw_output="x" * 2_000, total_cost_usd=0.1 * number))
+    dismissal = Dismissal(fingerprint=f"{first}-1", repository=REPOSITORY, reason="no", who="ada", at=at())
+    history.dismiss(dismissal)
+    assert ledger.claim("open", lease_seconds=3600)
+
+
+def told(database: Database) -> object:
+    """What a person sees of a database."""
+    history = DatabaseHistory(database)
+    listed = history.list(HistoryQuery(limit=10_000))
+    reviews = [history.get(entry.entry_id) for entry in listed.entries[::50]]
+    shown = [(one.review, one.problems) for one in reviews if one is not None]
+    return listed, shown, history.dismissals([REPOSITORY]), history.trends([TrendKey.WEEK, TrendKey.EXPERT])
+
+
+def digests(printed: str) -> list[str]:
+    return re.findall(r"^\w+ +[\d,]+  [0-9a-f]{64}$", printed, re.MULTILINE)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with a little of everything."""
+    with SqliteDatabase(tmp_path / "one" / "codeloupe.sqlite3") as database:
+        fill(database, 22, 5)
+    return database.path
+
+
+def moved(source: object, target: object, *more: str, cwd: Path) -> str:
+    ended = codeloupe("store", "migrate", "--from", str(source), "--to", str(target), *more, cwd=cwd)
+    assert ended.exit_code == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("reviews", "findings"), [(60, 50), pytest.param(1_000, 100, marks=(pytest.mark.soak, pytest.mark.timeout(1_800)))]
+)
+def test_all_goes_to_a_server_and_back_and_is_the_same(
+    postgres_url: str, tmp_path: Path, reviews: int, findings: int
+) -> None:
+    with SqliteDatabase(tmp_path / "one.sqlite3") as one:
+        fill(one, reviews, findings)
+        seen, counts = told(one), counts_of(one)
+    there = moved(one.path, postgres_url, cwd=tmp_path)
+    back = moved(postgres_url, tmp_path / "two.sqlite3", "--quiet", cwd=tmp_path)
+    assert f"Copied: {reviews} finished calls, 1 dismissal, " in there.replace(",000", "000")
+    assert "Verified" in there
+    assert "Runs of pipelines are not copied" in there
+    assert digests(there) == digests(back)
+    assert len(digests(there)) == 7
+    with PostgresDatabase(postgres_url) as server, SqliteDatabase(tmp_path / "two.sqlite3") as two:
+        for database in (server, two):
+            assert counts_of(database) == counts
+            assert told(database) == seen
+            # The claim stays behind, and what is saved next comes after all that was copied.
+            assert database.select("SELECT count(*) FROM claims") == [(0,)]
+            DatabaseHistory(database).save(record(9_999))
+            assert DatabaseHistory(database).list(HistoryQuery(limit=1)).entries[0].entry_id == identifier(9_999)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_what_the_target_has_stays_and_a_difference_is_told(
+    kind: str, file: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    target: Database = PostgresDatabase(postgres_url) if kind == "postgres" else SqliteDatabase(tmp_path / "b.sqlite3")
+    place = postgres_url if kind == "postgres" else str(tmp_path / "b.sqlite3")
+    with target, SqliteDatabase(file) as source:
+        history = DatabaseHistory(target)
+        history.save(record(700, named("own")))
+        history.save(record(3, named("theirs")))
+        words = ("store", "migrate", "--from", str(file.parent), "--to", place)
+        before = codeloupe(*words, "--dry-run", cwd=tmp_path)
+        assert (before.exit_code, "Nothing was changed." in before.stdout) == (0, True)
+        assert "Would copy: 22 finished calls, 1 dismissal, 23 reviews, 1 sweep." in before.stdout
+        assert len(history.list(HistoryQuery(limit=100)).entries) == 2
+        first = codeloupe(*words, cwd=tmp_path)
+        assert first.exit_code == 3
+        assert f"not verified: 1 entry is not the same in the target: review {identifier(3)}" in first.stderr
+        assert "--replace" in first.stderr
+        assert "Copied: 22 finished calls, 1 dismissal, 23 reviews, 1 sweep." in first.stdout
+        # After what was there, in the order of the source.
+        order = [entry.entry_id for entry in history.list(HistoryQuery(limit=100)).entries]
+        copied = [entry.entry_id for entry in DatabaseHistory(source).list(HistoryQuery(limit=100)).entries]
+        assert order == [*(one for one in copied if one != identifier(3)), identifier(3), identifier(700)]
+        assert [one.review_id for one in history.findings_of(["theirs"])] == [identifier(3)]
+        again = moved(file, place, "--replace", cwd=tmp_path)
+        assert "Replaced: 1 review." in again
+        assert [entry.entry_id for entry in history.list(HistoryQuery(limit=100)).entries] == order
+        assert history.findings_of(["theirs"]) == ()
+        assert "Copied: nothing." in moved(file, place, cwd=tmp_path)
+
+
+# In the middle of an entry, and between a batch and the next.
+@each("letter, word, spared", [(b"P", b"INSERT INTO findings", 20), (b"Q", b"COMMIT", 9)])
+def test_after_a_kill_the_same_command_goes_on(
+    file: Path, postgres_url: str, tmp_path: Path, letter: bytes, word: bytes, spared: int
+) -> None:
+    with PostgresDatabase(postgres_url) as target, SqliteDatabase(file) as source:
+        for table in ("reviews", "sweeps", "results", "dismissals"):
+            target.change(f"DELETE FROM {table}")
+        with proxy_before(postgres_url) as proxy:
+            proxy.lose(letter, word, misfortune="swallow", spared=spared)
+            _killed_at(proxy, file, tmp_path)
+        assert told(target) != told(source)
+        assert migrate(source, target).is_verified
+        assert (told(target), counts_of(target)) == (told(source), counts_of(source))
+
+
+def _killed_at(proxy: Proxy, file: Path, cwd: Path) -> None:
+    words = (str(PROGRAM), "store", "migrate", "--quiet", "--from", str(file), "--to", proxy.url)
+    program = subprocess.Popen(words, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert proxy.met.wait(PATIENCE_SECONDS)
+    finally:
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("back", [False, True])
+def test_killed_again_and_again_at_any_moment_it_comes_to_its_end(
+    postgres_url: str, tmp_path: Path, *, back: bool
+) -> None:
+    chance = random.Random()
+    source: Database = SqliteDatabase(tmp_path / "a.sqlite3")
+    target: Database = PostgresDatabase(postgres_url)
+    if back:
+        source, target = PostgresDatabase(postgres_url), SqliteDatabase(tmp_path / "a.sqlite3")
+    with source, target:
+        fill(source, 300, 50)
+        places = [one.url if isinstance(one, PostgresDatabase) else one.name for one in (source, target)]
+        words = (str(PROGRAM), "store", "migrate", "--quiet", "--from", places[0], "--to", places[1])
+        for _ in range(15):
+            program = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
+            time.sleep(chance.uniform(0.6, 2.5))
+            program.kill()
+            program.wait()
+        assert migrate(source, target).is_verified
+        assert (told(target), counts_of(target)) == (told(source), counts_of(source))
+
+
+def test_a_connection_that_is_lost_is_made_again_and_a_source_that_is_lost_says_what_to_do(
+    file: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    with proxy_before(postgres_url) as proxy:
+        proxy.lose(b"Q", b"COMMIT", misfortune="cut_after", spared=4)
+        moved(file, proxy.url, cwd=tmp_path)
+        assert proxy.met.is_set()
+        proxy.lose(b"P", b"FROM findings", spared=1)
+        words = ("store", "migrate", "--from", proxy.url, "--to", str(tmp_path / "two.sqlite3"))
+        ended = codeloupe(*words, cwd=tmp_path)
+        assert (ended.exit_code, "lost the connection" in ended.stderr) == (3, True)
+        assert "hint: run the same again: it continues where it ended" in ended.stderr
+    moved(postgres_url, tmp_path / "two.sqlite3", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_others_may_use_both_sides_meanwhile(file: Path, postgres_url: str, *, back: bool) -> None:
+    with (
+        SqliteDatabase(file) as one,
+        PostgresDatabase(postgres_url) as two,
+        SqliteDatabase(file) as beside_one,
+        PostgresDatabase(postgres_url) as beside_two,
+    ):
+        source, target, at_source, at_target = (
+            (two, one, beside_two, beside_one) if back else (one, two, beside_one, beside_two)
+        )
+        if back:
+            fill(source, 5, 3, first=100)
+        numbers = iter(range(2_000, 3_000))
+
+        def save(_what: str, _done: int, _total: int) -> None:
+            # Other connections, as another process has them.
+            number = next(numbers)
+            DatabaseHistory(at_source).save(record(number, named("new at the source")))
+            DatabaseHistory(at_target).save(record(number + 5_000, named("new at the target")))
+
+        assert migrate(source, target, tell=save).is_verified
+        number = next(numbers)
+        history = DatabaseHistory(target)
+        assert history.get(identifier(2_000)) is None, "what came after the start is copied the next time"
+        assert len(history.findings_of(["new at the target"])) == number - 2_000
+        turns = target.select("SELECT turn FROM reviews UNION ALL SELECT turn FROM sweeps")
+        assert len({turn for (turn,) in turns}) == len(turns)
+        done = migrate(source, target)
+        assert (done.is_verified, done.copied["reviews"]) == (True, number - 2_000)
+
+
+def test_an_interruption_says_that_it_can_go_on(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "migrate", interrupted)
+    words = ["store", "migrate", "--from", str(file), "--to", "postgresql://u:geheim@h/x"]
+    assert main(words) == 130
+    said = capsys.readouterr().err
+    assert "interrupted; what was copied is kept, and the same command continues" in said
+    assert "geheim" not in said
+
+
+def test_damaged_values_of_a_file_do_not_keep_the_rest_from_a_server(
+    file: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    with SqliteDatabase(file) as database:
+        database.change(
+            "UPDATE reviews SET saved_at = 'yesterday', cost_usd = -0.0 WHERE review_id = ?", (identifier(4),)
+        )
+        database.change("UPDATE findings SET severity = x'00ff', payload = 'text', file = 7 WHERE review = 5")
+    assert "Verified" in moved(file, postgres_url, cwd=tmp_path)
+    assert "Verified" in moved(postgres_url, file, cwd=tmp_path)
+
+
+def test_an_entry_that_is_larger_than_a_batch_is_copied_in_pages(
+    file: Path, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from codeloupe.store import migration  # noqa: PLC0415 - to make its batches small
+
+    monkeypatch.setattr(migration, "_BATCH_BYTES", 1)
+    for part in ("_FINDINGS", "_RAW_OUTPUTS", "_COMMITS"):
+        assert getattr(migration, part) in [part for kind in migration.KINDS for part in kind.parts]
+    small = [
+        migration._Kind(kind.table, kind.key, kind.columns, tuple(
+            migration._Part(part.table, part.owner, part.columns, part.order, 2) for part in kind.parts
+        ))
+        for kind in migration.KINDS
+    ]  # fmt: skip
+    monkeypatch.setattr(migration, "KINDS", tuple(small))
+    with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
+        done: Migrated = migrate(source, target)
+        assert done.is_verified
+        assert (told(target), counts_of(target)) == (told(source), counts_of(source))
+
+
+class TestUsage:
+    def test_what_is_used_here_is_shown(self, file: Path, postgres_url: str, tmp_path: Path) -> None:
+        for place, words in ((str(file), ()), (postgres_url, ()), ("", (str(file.parent),))):
+            environment = {"CODELOUPE_HOME": str(file.parent)}
+            environment |= {"CODELOUPE_DATABASE": place} if place.startswith("postgres") else {}
+            shown = codeloupe("store", "show", *words, cwd=tmp_path, environment=environment)
+            assert shown.exit_code == 0
+            assert re.search(rf"^place +{re.escape(place.partition('?')[0])}", shown.stdout)
+            assert re.search(r"^schema +\d\nsize +[\d.,]+ .?B\nresults +\d+\n", shown.stdout, re.MULTILINE)
+        nothing = codeloupe("store", "show", cwd=tmp_path, environment={"CODELOUPE_HOME": str(tmp_path / "none")})
+        assert (nothing.exit_code, "nothing is kept yet" in nothing.stdout) == (0, True)
+        assert not (tmp_path / "none").exists()
+
+    def test_without_places_it_goes_from_this_machine_to_the_database_of_the_settings(
+        self, file: Path, postgres_url: str, tmp_path: Path
+    ) -> None:
+        environment = {"CODELOUPE_HOME": str(file.parent), "CODELOUPE_DATABASE": postgres_url}
+        ended = codeloupe("store", "migrate", cwd=tmp_path, environment=environment)
+        assert ended.exit_code == 0
+        assert f"from  {file}\nto    {postgres_url}" in ended.stdout
+        assert "codeloupe: 22 of 48 entries copied\n" in ended.stderr
+        assert "codeloupe: 48 of 48 entries verified\n" in ended.stderr
+
+    @each(
+        "words, exit_code, said",
+        [
+            ([], 2, "nothing says where to copy to"),
+            (["--from", "a", "--to", "b"], 2, "a: there is no database"),
+            (["--from", "empty", "--to", "b"], 2, "empty: there is no database"),
+            (["--from", "FILE", "--to", "FILE"], 2, "is both source and target"),
+            (["--from", "FILE", "--to", "link"], 2, "is both source and target"),
+            (["--from", "URL", "--to", "URL"], 2, "is both source and target"),
+            (["--from", "mysql://u:geheim@h/x", "--to", "b"], 2, "this URL is of something else"),
+            (["--from", "EMPTY_URL", "--to", "b"], 2, "nothing of codeloupe is in this database"),
+            (["--from", "text", "--to", "b"], 3, "text is not a database"),
+            (["--from", "FILE", "--to", "text"], 3, "text is not a database"),
+            (["--from", "FILE", "--to", "postgresql://u:geheim@127.0.0.1:1/x"], 3, "cannot be reached"),
+        ],
+    )
+    def test_wrong_usage_is_a_sentence(
+        self, file: Path, postgres_url: str, tmp_path: Path, words: list[str], exit_code: int, said: str
+    ) -> None:
+        (tmp_path / "empty").touch()
+        (tmp_path / "text").write_text("no database " * 100)
+        (tmp_path / "link").symlink_to(file)
+        without = re.sub("@/[^?]*", "@/postgres", postgres_url)
+        places = {"FILE": str(file), "URL": postgres_url, "EMPTY_URL": without}
+        ended = codeloupe("store", "migrate", *(places.get(word, word) for word in words), cwd=tmp_path,
+                          environment={"CODELOUPE_HOME": str(file.parent)})  # fmt: skip
+        assert (ended.exit_code, said in ended.stderr, "hint: " in ended.stderr) == (exit_code, True, True), ended
+        assert "geheim" not in f"{ended}"
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["empty", "link", "text"]

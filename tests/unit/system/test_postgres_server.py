@@ -1,0 +1,128 @@
+"""The server of our own: who may start it and where, and what is left when something is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from codeloupe.errors import StoreError
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.system import postgres_server
+from codeloupe.system.postgres_server import PostgresServer
+from tests.endings import comes_to_pass
+from tests.rows import each
+
+pytestmark = pytest.mark.program
+
+# As root, somebody else is had in a user namespace: our interpreter may be where nobody else can read it.
+_ELSE = () if os.geteuid() else ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
+_SERVE = """
+import os, sys
+from pathlib import Path
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.system.postgres_server import PostgresServer
+with PostgresServer(Path(sys.argv[1]), durable=False) as server:
+    with PostgresDatabase(server.url) as database:
+        database.check()
+    print(os.geteuid(), server.process_id, server.url, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def another_process(data: Path, *before: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A process that runs a server there, and what it says of it: user, process, address."""
+    words = (*before, sys.executable, "-c", _SERVE, str(data))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        try:
+            yield child, child.stdout.readline().split()
+        finally:
+            child.kill()
+
+
+def test_a_server_that_crashed_has_all_its_data_after_the_next_start(postgres_data: Path) -> None:
+    server = PostgresServer(postgres_data)
+    for number in (1, 2):
+        with server, PostgresDatabase(server.url) as database:
+            assert database.select("SELECT count(*) FROM dismissals") == [(number - 1,)]
+            database.change("INSERT INTO dismissals VALUES ('r', ?, '')", (str(number),))
+            server.stop(how=signal.SIGKILL)
+    with server, PostgresDatabase(server.url) as database:
+        assert database.change("DELETE FROM dismissals") == 2
+
+
+def test_two_servers_on_the_same_data_are_refused_and_the_first_goes_on(postgres_data: Path) -> None:
+    with another_process(postgres_data) as (child, _):
+        with pytest.raises(StoreError, match=rf"process {child.pid} runs a Postgres server in .* already") as caught:
+            PostgresServer(postgres_data).start()
+        assert "another folder" in caught.value.hint
+        child.communicate("\n")
+        assert child.returncode == 0
+
+
+def test_a_server_ends_with_its_killed_process_and_the_next_waits_for_that(postgres_data: Path) -> None:
+    # So long that its socket is elsewhere.
+    data = postgres_data.rename(postgres_data.with_name("d" * 90))
+    with another_process(data) as (child, (_, number, url)):
+        child.kill()
+        child.wait()
+        with PostgresServer(data, durable=False) as server, PostgresDatabase(server.url) as database:
+            database.check()
+        assert not Path(unquote(url.partition("host=")[2])).exists()
+        assert comes_to_pass(lambda: not Path(f"/proc/{number}").exists())
+
+
+def test_somebody_who_is_not_root_makes_and_starts_one_too(tmp_path: Path) -> None:
+    with another_process(tmp_path / "data", *_ELSE) as (child, (user, _, _)):
+        assert int(user) != 0
+        child.communicate("\n")
+        assert child.returncode == 0
+    assert (tmp_path / "data" / "PG_VERSION").exists()
+
+
+@each("name", ["d" * 150, "a, b", 'a "b" ä'])
+def test_a_path_may_be_long_and_hold_any_character(postgres_data: Path, name: str) -> None:
+    data = postgres_data.with_name(name)
+    postgres_data.rename(data)
+    with PostgresServer(data, durable=False) as server, PostgresDatabase(server.url) as database:
+        database.check()
+    data.rename(postgres_data)
+
+
+def test_what_cannot_be_started_is_explained(
+    postgres_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreError, match="does not start: .*nonsense") as caught:
+        PostgresServer(postgres_data, settings=("nonsense=1",)).start()
+    assert caught.value.hint
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="cannot be started: (Not a directory|File exists)"):
+        PostgresServer(tmp_path / "file" / "data").start()
+    (tmp_path / "full" / "data").mkdir(parents=True)
+    (tmp_path / "full" / "data" / "something").write_text("x")
+    with pytest.raises(StoreError, match="cannot be started: Directory not empty"):
+        PostgresServer(tmp_path / "full" / "data").start()
+    assert (tmp_path / "full" / "data" / "something").read_text() == "x"
+    monkeypatch.setattr(postgres_server, "find_spec", lambda _name: None)
+    with pytest.raises(StoreError, match="the extra `embedded` is not installed") as caught:
+        PostgresServer(tmp_path / "data").start()
+    assert "codeloupe[embedded]" in caught.value.hint
+
+
+@pytest.mark.soak
+def test_a_making_that_was_killed_half_way_is_begun_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    child = subprocess.Popen((sys.executable, "-c", _SERVE, str(data)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert comes_to_pass((tmp_path / ".data.new" / "PG_VERSION").exists)
+    child.kill()
+    child.communicate()
+    assert not data.exists()
+    with PostgresServer(data, durable=False) as server, PostgresDatabase(server.url) as database:
+        database.check()
