@@ -49,6 +49,10 @@ class Fleet:
             worker.send_signal(signal.SIGTERM)
         return [worker.wait(60) for worker in self.workers]
 
+    def logs(self) -> str:
+        """The ends of what the processes said."""
+        return "\n".join(file.read_text("utf-8", "replace")[-2000:] for file in self._folder.glob("*.log"))
+
     def left(self) -> list[int]:
         """The processes that carry the mark, wherever they are in the tree."""
         found = []
@@ -71,7 +75,8 @@ def fleet(folder: Path, environment: Mapping[str, str], *, count: int, concurren
     try:
         yield made
         # One that has hardly begun has nothing to hand back, and ends as any program does.
-        assert {0, -signal.SIGTERM}.issuperset(made.stop())
+        ended = made.stop()
+        assert {0, -signal.SIGTERM}.issuperset(ended), (ended, made.logs())
         comes_to_pass(lambda: not made.left())
         assert made.left() == []
     finally:

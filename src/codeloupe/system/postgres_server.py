@@ -49,8 +49,8 @@ def installed_programs() -> Path | None:
 class PostgresServer:
     """A server with its data in a directory; `with` starts it and stops it again. The data stays.
 
-    It ends with the thread that started it, so that is to be one which lasts: the main one. Without `durable` nothing is
-    forced to the disk, which is right for tests alone. Methods raise StoreError.
+    It ends with the thread that started it, so that has to be one which lasts: the main one. Without `durable` nothing
+    is forced to the disk, which is right for tests alone. Methods raise StoreError.
     """
 
     def __init__(self, data: Path, *, durable: bool = True, settings: Sequence[str] = ()) -> None:

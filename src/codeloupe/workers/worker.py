@@ -42,6 +42,7 @@ GiveUp = Callable[[Job, str], Awaitable[None]]
 # Tries after the first that failed; waits begin with this many seconds and grow by this factor.
 _MOST_FAILURES, _FIRST_WAIT, _FACTOR, _LONGEST_WAIT = 4, 10.0, 3.0, 1800.0
 _PULSE_SECONDS, _DEAD_SECONDS, _LOOK_SECONDS = 5.0, 30.0, 3.0
+_START_TRIES = 30
 FETCH = """
 SELECT j.id, j.status, j.task_name, j.priority, j.lock, j.queueing_lock, j.args, j.scheduled_at, j.queue_name,
     j.attempts, j.worker_id, coalesce(s.failures, 0) AS failures
@@ -250,7 +251,7 @@ class Worker:
 
     async def run(self, *, wait: bool = True) -> None:
         """Work until a signal comes, or without `wait` until no job is left. Raises StoreError if it cannot begin."""
-        await asyncio.to_thread(self.queue.prepare)
+        await self._prepared()
         async with self._opened():
             worker = QueueWorker(
                 self._app,
@@ -269,6 +270,20 @@ class Worker:
             self._wake = worker._new_job_event.set  # noqa: SLF001 - it has no other way
             with self._stopping_by_signals(worker):
                 await worker.run()  # type: ignore[no-untyped-call]  # it has no types
+
+    async def _prepared(self) -> None:
+        """Wait for a server that just starts, as both may do at the start of a machine; one that is wrong is said."""
+        tries = 0
+        while True:
+            try:
+                await asyncio.to_thread(self.queue.prepare)
+                return
+            except StoreUnavailable as error:
+                tries += 1
+                if tries > _START_TRIES:
+                    raise
+                self.note_lost(error)
+            await asyncio.sleep(1.0)
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[None]:
