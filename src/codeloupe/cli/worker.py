@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import time
 from pathlib import Path
@@ -55,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--concurrency, --grace and --cache-gb must be above 0", hint="leave them out for the defaults"
         )
-    set_up_logging(verbose=not arguments.quiet)
+    set_up_logging(verbose=True)
+    if arguments.quiet:
+        logging.getLogger("codeloupe").setLevel(logging.WARNING)
     hide_from_others()
     with opened_queue() as queue:
         cache = arguments.cache or state_directory(os.environ) / "mirrors"

@@ -251,6 +251,10 @@ class Worker:
 
     async def run(self, *, wait: bool = True) -> None:
         """Work until a signal comes, or without `wait` until no job is left. Raises StoreError if it cannot begin."""
+        # What they log is in our own words too, and theirs hold what jobs were asked with.
+        for name in ("procrastinate", "psycopg"):
+            logging.getLogger(name).addHandler(logging.NullHandler())
+            logging.getLogger(name).propagate = False
         await self._prepared()
         async with self._opened():
             worker = QueueWorker(
@@ -329,9 +333,11 @@ class Worker:
         asked = msgspec.convert(job, Job)
         is_of_sweep = context.job.queue == SWEEPS
         self._sweeps_running += is_of_sweep
+        _log.info("job %s: %s", context.job.id, asked.description)
         try:
             with _Reporter(partial(self._tell, context.job.id or 0)) as reporter:
                 ending.outcome = await self._execute(asked, reporter.take)
+            _log.info("job %s is done: %s", context.job.id, ending.outcome.summary or ending.outcome.exit_code)
         except Exception as error:  # whatever it was, it is why this job failed
             ending.reason = _reason(error)
             ending.outcome = getattr(error, "outcome", None)
