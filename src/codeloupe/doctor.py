@@ -85,8 +85,9 @@ async def _agent(agent: Agent) -> tuple[bool, str, str]:
 
 def _check_state(calls: AgentCalls) -> Check:
     """Whether history, ledger and runs can be kept; a database that is there is opened and looked through."""
+    directory = calls.state_directory
     try:
-        directory, shared = calls.state_directory, calls.database
+        shared = calls.database
         if shared.is_shared:
             shared.check()
             return Check("codeloupe", "state", ok=True, detail=f"{shared.name}, and {directory} for files")

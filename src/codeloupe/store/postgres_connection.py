@@ -99,7 +99,7 @@ def parameters_of(url: str) -> dict[str, Any]:
             # Whatever the environment says, our texts are in UTF-8. Statements that the server keeps prepared would
             # be missing in the next session of a pooler.
             return {**_DEFAULTS, **given, "client_encoding": "utf8", "autocommit": True, "prepare_threshold": None}
-        what = "its host is none" if is_number else "its port is no number"
+        what = "its host holds an @" if is_number else "its port is not a number"
     hint = f"{_CHECK_URL}: postgresql://USER:PASSWORD@HOST:PORT/NAME; {_ESCAPES}"
     raise StoreError(f"the URL of the database {without_password(url)} cannot be read: {what}", hint=hint)
 

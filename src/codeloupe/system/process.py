@@ -44,6 +44,7 @@ _TERMINATE_GRACE_SECONDS = 2.0
 _LAST_WAIT_SECONDS = 5.0
 _STDERR_TAIL_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
+_LOOK_AGAIN_SECONDS = 0.5
 
 
 class Command(Confidential, frozen=True, kw_only=True):
@@ -153,7 +154,8 @@ async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await asyncio.wait((task,))
+            # The system may hand Ctrl-C to the thread that works, which wakes nobody here: so we look again.
+            await asyncio.wait((task,), timeout=_LOOK_AGAIN_SECONDS)
         except asyncio.CancelledError as error:
             cancelled = error
             event.set()
