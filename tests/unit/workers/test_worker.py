@@ -151,8 +151,8 @@ def test_a_cancelled_job_ends_where_it_runs_and_a_newer_push_takes_its_place(que
     async def execute(job: Job, _report: Report) -> Outcome:
         if job.head == "new":
             return DONE
-        await asyncio.to_thread(queue.ask, pull_request(head="new"), priority=Priority.PULL_REQUEST)
         try:
+            await asyncio.to_thread(queue.ask, pull_request(head="new"), priority=Priority.PULL_REQUEST)
             await asyncio.Event().wait()
         finally:
             ended.append(job.head)
