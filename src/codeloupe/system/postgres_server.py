@@ -1,8 +1,8 @@
 """A Postgres server of our own, from a wheel (extra `embedded`): for one machine that has none, and for tests.
 
 It listens on a Unix socket alone, in a directory for this user, and ends with the process that started it. Postgres
-refuses to run as root. Root therefore starts it in a user namespace in which it is somebody else: so no user has to
-exist and no directory changes hands.
+refuses to run as root; the wheel's own starter then adds a user to the system and opens folders to all. Here root
+starts it in a user namespace in which it is somebody else: so no user has to exist and no directory changes hands.
 """
 
 from __future__ import annotations
