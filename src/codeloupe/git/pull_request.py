@@ -391,18 +391,14 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     understood) and ProcessError when the remote cannot be reached, or sends too much or too slowly.
     """
     asked = parse_pull_request(request.name)
-    try:
-        at_hand = await open_repository(repo)
-    except NotARepository:
-        at_hand = None
-    address, is_at_hand = await _address(asked, at_hand, repo)
+    address, at_hand = await _address(asked, repo)
     root = into / folder_of(address)
     git_dir = make_engine(root, address)
     remote = RemoteRepository(address, git_dir)
     families, default = await _ask_for(remote, asked, base=request.base)
     family, (head, merge) = next(iter(families.items()))
     object_format = "sha256" if len(head) == 64 else "sha1"
-    partial = not (at_hand and is_at_hand and await _borrow_known(git_dir, at_hand, object_format))
+    partial = not (at_hand and await _borrow_known(git_dir, at_hand, object_format))
     make_engine(root, address, object_format=object_format, partial=partial)
     tried = None
     # The remote's own try to merge tells what the pull request goes to, as long as it is a try to merge this head.
@@ -442,11 +438,7 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
 async def locate_pull_request(request: PullRequestScope, *, repo: Path) -> tuple[RemoteAddress, int, str]:
     """Where a pull request is, its number, and the commit it is at now. Raises as `fetch_pull_request` does."""
     asked = parse_pull_request(request.name)
-    try:
-        at_hand = await open_repository(repo)
-    except NotARepository:
-        at_hand = None
-    address, _ = await _address(asked, at_hand, repo)
+    address, _ = await _address(asked, repo)
     with private_directory() as directory:
         remote = RemoteRepository(address, make_engine(directory / "asking", address))
         families, _ = await _ask_for(remote, asked, base=request.base)
@@ -454,10 +446,14 @@ async def locate_pull_request(request: PullRequestScope, *, repo: Path) -> tuple
     return address, asked.number, head
 
 
-async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Path) -> tuple[RemoteAddress, bool]:
-    """Where to ask, and whether that is a remote of the repository at hand."""
+async def _address(asked: PullRequestName, repo: Path) -> tuple[RemoteAddress, Repository | None]:
+    """Where to ask, and the repository at hand, if that is a remote of it."""
     remotes: list[str] = []
     own: list[RemoteAddress] = []
+    try:
+        at_hand: Repository | None = await open_repository(repo)
+    except NotARepository:
+        at_hand = None
     if at_hand is not None:
         for name in ("upstream", "origin"):
             completed = await git_for_user(at_hand.place, "remote", "get-url", name)
@@ -468,11 +464,11 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
                     own.append(parse_remote(url, at_hand.root))
     if asked.repository is not None:
         address = address_beside(asked.repository, own)
-        return address, address in own
+        return address, at_hand if address in own else None
     if asked.address is not None:
         # The user's own way there may have a login that a URL of the web has not.
         same = next((remote for remote in own if remote.is_same(asked.address)), None)
-        return same or asked.address, same is not None
+        return same or asked.address, at_hand if same else None
     if at_hand is None:
         message = f"{repo} is not inside a git repository, so it is unclear whose pull request {asked.number} is"
         raise NotARepository(message, hint="run it in a clone, or give the URL of the pull request")
@@ -482,7 +478,7 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
             f" so it is unclear whose pull request {asked.number} is",
             hint="give the URL of the pull request",
         )
-    return parse_remote(remotes[0], at_hand.root), True
+    return parse_remote(remotes[0], at_hand.root), at_hand
 
 
 def folder_of(address: RemoteAddress) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,13 +19,13 @@ from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Sour
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.interface import Connection, Database, persistent
 from codeloupe.store.records import Unreadable, decode, encode, pack, unpack
+from codeloupe.store.trends import SPENT, read_trends
 
 _log = logging.getLogger(__name__)
 _Kind = TypeVar("_Kind")
 _Problems = list[str]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LAST_CHARACTER = "\U0010ffff"
-_SPENT = ("cost_usd", "unknown_costs", "duration_seconds")
 _TABLES = (("reviews", "review_id", "sweep_id IS NULL"), ("sweeps", "sweep_id", "1 = 1"))
 _COUNT_RAW_OUTPUTS = """
     UPDATE reviews SET size_bytes = size_bytes
@@ -46,24 +45,6 @@ _PRUNABLE = tuple(
         ("sweeps WHERE 1 = 1", 1, "r.sweep_id = sweeps.sweep_id", "CAST(size_bytes AS BIGINT)"),
     )
 )
-_REVIEW_SUMS = """
-    SELECT {week}, reviewer, count(*), sum(CAST(cost_usd AS DOUBLE PRECISION)), sum(CAST(unknown_costs AS BIGINT)),
-        sum(CAST(duration_seconds AS DOUBLE PRECISION))
-    FROM reviews WHERE {condition} GROUP BY 1, 2
-"""
-# A finding counts once, where it was first open; it is fixed when the last review that names it says so.
-_FINDING_SUMS = """
-    SELECT week, reviewer, coalesce(nullif(expert, ''), '(no expert)'), count(*), sum(fixed) FROM (
-        SELECT {week} AS week, reviews.reviewer, f.expert, f.is_open,
-            row_number() OVER (PARTITION BY repository, f.fingerprint, f.is_open ORDER BY turn, review) AS place,
-            last_value(CASE WHEN f.status = 'fixed' THEN 1 ELSE 0 END) OVER (
-                PARTITION BY repository, f.fingerprint ORDER BY turn, review
-                ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
-            ) AS fixed
-        FROM {findings_of_reviews}
-        WHERE f.hidden = 0 AND {condition}
-    ) AS seen WHERE is_open <> 0 AND place = 1 GROUP BY 1, 2, 3
-"""
 _FINDINGS = "findings AS f JOIN reviews AS r ON r.number = f.review"
 # In the order of the fields of a sighting.
 _SIGHTINGS = f"""
@@ -99,7 +80,7 @@ def entry_of_review(record: model.ReviewRecord) -> model.HistoryEntry:
         kind=model.EntryKind.REVIEW,
         **_attributes(record, "saved_at", "repository_label", "branch", "head"),
         **_attributes(review, "complete", "exit_code", "summary"),
-        **_attributes(review.usage, *_SPENT),
+        **_attributes(review.usage, *SPENT),
         scope=review.scope.kind.value,
         description=review.scope.description,
         verdict=review.verdict.value,
@@ -125,7 +106,7 @@ def entry_of_sweep(record: model.SweepRecord) -> model.HistoryEntry:
     )
     for commit in sweep.commits:
         entry = _with_commit(entry, record, commit)
-    return replace(entry, **_attributes(sweep.usage, *_SPENT)) if record.finished else entry
+    return replace(entry, **_attributes(sweep.usage, *SPENT)) if record.finished else entry
 
 
 def _with_commit(entry: model.HistoryEntry, record: model.SweepRecord, commit: CommitReview) -> model.HistoryEntry:
@@ -138,7 +119,7 @@ def _with_commit(entry: model.HistoryEntry, record: model.SweepRecord, commit: C
         entry,
         counts=model.SeverityCounts(**(Counter(asdict(entry.counts)) + Counter(asdict(its.counts)))),
         reviewer=entry.reviewer or its.reviewer,
-        **{name: getattr(entry, name) + getattr(its, name) for name in ("set_aside", *_SPENT)},
+        **{name: getattr(entry, name) + getattr(its, name) for name in ("set_aside", *SPENT)},
     )
 
 
@@ -378,13 +359,7 @@ class DatabaseHistory:
     ) -> tuple[model.Trends, ...]:
         """Findings, cost, time and what was fixed, for each key by which they are wanted; no payload is read."""
         condition, values = _where(repositories)
-        database = self.database
-        words = {"week": database.week, "findings_of_reviews": database.findings_of_reviews, "condition": condition}
-        with database.snapshot() as connection:
-            reviews, findings = (
-                connection.execute(sums.format(**words), values).fetchall() for sums in (_REVIEW_SUMS, _FINDING_SUMS)
-            )
-        return tuple(model.Trends(key, _trend_rows(key, reviews, findings)) for key in by)
+        return read_trends(self.database, by, condition=condition, values=values)
 
     def prune(self, rule: model.PruneRule, *, dry_run: bool = False) -> model.Removed:
         """Remove what the rule names, in batches, and return what went; with `dry_run`, what would."""
@@ -505,7 +480,7 @@ def _write_review(connection: Connection, record: model.ReviewRecord, raw_output
         "sweep_id": record.sweep_id,
         "scope": review.scope.kind.value,
         "reviewer": review.reviewer.type,
-        **_attributes(review.usage, *_SPENT),
+        **_attributes(review.usage, *SPENT),
         "size_bytes": sum(map(len, (entry, payload, *(row[-1] for row in findings)))),
         "entry": entry,
         "payload": payload,
@@ -618,26 +593,3 @@ def _where(repositories: Sequence[str] | None, **wanted: str | None) -> tuple[st
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = ["1 = 1"] if repositories is None else [f"repository IN ({_marks(repositories)})"]
     return " AND ".join([*conditions, *(f"{column} = ?" for column in given)]), [*(repositories or ()), *given.values()]
-
-
-def _trend_rows(
-    by: model.TrendKey, reviews: Iterable[tuple[Any, ...]], findings: Iterable[tuple[Any, ...]]
-) -> tuple[model.TrendRow, ...]:
-    # Experts share a review, so that its cost and time are nobody's.
-    spent = () if by is model.TrendKey.EXPERT else ("reviews", *_SPENT)
-    sums: defaultdict[str, dict[str, Any]] = defaultdict(lambda: dict.fromkeys(("findings", "fixed", *spent), 0))
-    column = {model.TrendKey.WEEK: 0, model.TrendKey.REVIEWER: 1, model.TrendKey.EXPERT: 2}[by]
-    for names, rows in ((spent, reviews), (("findings", "fixed"), findings)):
-        for row in rows if names else ():
-            total = sums[row[column]]
-            for name, number in zip(names, row[-len(names) :], strict=True):
-                total[name] += number
-    ordered = sorted(sums, key=lambda key: (-sums[key]["findings"], key))
-    if by is model.TrendKey.WEEK and sums:
-        ordered = sorted(sums)
-        first, last = (date.fromisoformat(ordered[place]) for place in (0, -1))
-        weeks = range((last - first).days // 7 + 1)
-        # Weeks without a review are there too; but a clock that was wrong once must not fill the screen with them.
-        if len(weeks) <= 520:
-            ordered = [(first + timedelta(weeks=number)).isoformat() for number in weeks]
-    return tuple(model.TrendRow(key=key, **sums[key]) for key in ordered)
