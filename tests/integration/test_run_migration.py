@@ -90,14 +90,15 @@ def copied(source: RunStore, target: RunStore, room: Path, *, replace: bool = Fa
 
 
 def test_runs_go_to_a_server_to_another_and_back_and_are_the_same(
-    local: DirectoryRunStore, shared: SharedRunStore, tmp_path: Path
+    local: DirectoryRunStore, shared: SharedRunStore, other_postgres_url: str, tmp_path: Path
 ) -> None:
     fill(local, 1, 2)
     seen = told(local, NAME)
     with (local.directory("00000002") / "journal.jsonl").open("ab") as journal:
         journal.write(b"damaged \xff\xfe\ntorn")
     back = DirectoryRunStore(tmp_path / "back" / "pipelines")
-    stores: list[RunStore] = [local, shared, back, DirectoryRunStore(tmp_path / "again")]
+    other = SharedRunStore(PostgresDatabase(other_postgres_url), tmp_path / "copies")
+    stores: list[RunStore] = [local, shared, other, back, DirectoryRunStore(tmp_path / "again")]
     digests = set()
     for source, target in pairwise(stores):
         before = copied(source, target, tmp_path / "room", dry_run=True)
@@ -109,6 +110,7 @@ def test_runs_go_to_a_server_to_another_and_back_and_are_the_same(
         assert told(target, NAME) == seen
         assert [one.message for one in target.journal("00000002")][2].startswith("line 3 of the journal cannot be read")
     assert [(table, rows) for table, rows, _ in sorted(digests)] == [("run_files", 6), ("runs", 2)]
+    other.database.close()
     assert list((tmp_path / "room").iterdir()) == []
     assert sorted(one.name for one in (tmp_path / "back" / "pipelines").iterdir()) == [NAME, "00000002"]
 
@@ -218,7 +220,7 @@ class TestGoingOn:
         self, tmp_path: Path, postgres_url: str, repository: GitRepository
     ) -> None:
         repository.write("old.txt", "an older text, which the run brings back\n")
-        repository.write("kept.txt", "kept\n")
+        repository.write("codeloupe.yaml", "model: large\n")
         repository.commit("first")
         repository.write("old.txt", "new\n")
         repository.commit("second")
@@ -238,6 +240,7 @@ class TestGoingOn:
         with PostgresDatabase(postgres_url) as database:
             folder = SharedRunStore(database, tmp_path / "other" / "pipelines-shared").fetched(ended.run_id)
             assert old.strip() in (folder / "result.patch").read_text()
+            assert (folder / "definition" / "codeloupe.yaml").read_text() == "model: large\n"
         assert not to_server(tmp_path / "state", postgres_url).is_verified
 
     def test_here_it_goes_on_with_changed_files_and_elsewhere_it_says_why_not(

@@ -11,9 +11,8 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -91,34 +90,12 @@ class _Target(Struct, frozen=True):
     mark: tuple[str, ...] | None
 
 
-class _Side(Protocol):
-    """A store, as it is read and written here. Methods raise StoreError, or RunNotFound."""
+class _Parcel(Struct, frozen=True):
+    """A run on its way: `fill` writes its files to a directory, and `lines` are its journal, as often as wanted."""
 
-    @property
-    def store(self) -> RunStore: ...
-
-    def alone(self, run_id: str) -> AbstractContextManager[None]:
-        """Keep what would change the run off it, where that is needed to read it."""
-
-    def image(self, run_id: str) -> _Image: ...
-
-    def mark(self, run_id: str) -> tuple[str, ...] | None:
-        """What changes when the run does; None when it is not there."""
-
-    def lines(self, image: _Image) -> Iterator[str]:
-        """The journal, also what cannot be read in it."""
-
-    def fill(self, image: _Image, directory: Path) -> None:
-        """Write the files of a run to a directory."""
-
-    def put(
-        self,
-        image: _Image,
-        fill: Callable[[Path], RunRecord],
-        lines: Callable[[], Iterator[str]],
-        known: tuple[str, ...] | None,
-    ) -> bool:
-        """Store a run whole, in the place of that with the mark `known`; False if another changed it meanwhile."""
+    image: _Image
+    fill: Callable[[Path], RunRecord]
+    lines: Callable[[], Iterator[str]]
 
 
 def migrate_runs(
@@ -177,14 +154,19 @@ class _Copying:
             holder = source.store.holder(run_id)
         there = self._found(run_id)
         if holder is not None:
-            with _readable():
-                image = source.image(run_id)
-            if not self._is_equal(image, there):
-                raise _being_worked_on(holder)
-            return 2, ()
+            try:
+                if self._is_equal(source.image(run_id), there):
+                    return 2, ()
+            except StoreUnavailable:
+                raise
+            except StoreError:  # what is being written cannot always be read
+                pass
+            raise _being_worked_on(holder)
         try:
-            with nullcontext() if self._dry_run else source.alone(run_id):
+            with ExitStack() as held:
                 with _readable():
+                    if not self._dry_run:
+                        held.enter_context(source.alone(run_id))
                     image = source.image(run_id)
                 return self._put(image, there)
         except RunBusy as error:
@@ -214,7 +196,8 @@ class _Copying:
                 record = replace(record, home="", host="")
             return record
 
-        is_put = target.put(image, fill, lambda: _counted(source.lines(image), image), there.mark)
+        parcel = _Parcel(image, fill, lambda: _counted(source.lines(image), image))
+        is_put = target.put(parcel, there.mark)
         return (place, remarks) if is_put else (2, ())
 
     def _found(self, run_id: str) -> _Target:
@@ -240,9 +223,11 @@ class _Directories:
         self.store = store
 
     def alone(self, run_id: str) -> AbstractContextManager[None]:
+        """Keep off the run what would change it while it is copied."""
         return self.store.lock(run_id)
 
     def image(self, run_id: str) -> _Image:
+        """What a run is now."""
         record, directory = self.store.load(run_id), self.store.directory(run_id)
         with _explained(run_id, directory):
             answers = (directory / APPROVALS).glob("[!.]*.json")
@@ -255,9 +240,11 @@ class _Directories:
             return _image(record, self._lines(directory), approvals, files)
 
     def mark(self, run_id: str) -> tuple[str, ...] | None:
+        """What names the last save, as far as that can be known; None when the run is not there."""
         return (run_id,) if os.path.lexists(Path(self.store.name) / run_id) else None
 
     def lines(self, image: _Image) -> Iterator[str]:
+        """The journal, also what cannot be read in it."""
         directory = self.store.directory(image.record.run_id)
         with _explained(image.record.run_id, directory):
             yield from self._lines(directory)
@@ -275,6 +262,7 @@ class _Directories:
                         yield line[:-1].decode("utf-8", "backslashreplace")
 
     def fill(self, image: _Image, directory: Path) -> None:
+        """Write the files of a run to a directory."""
         origin = self.store.directory(image.record.run_id)
         with _explained(image.record.run_id, origin):
             for path, file in image.files.items():
@@ -288,17 +276,13 @@ class _Directories:
                     raise StoreError(f"the file {path!r} changed while it was copied", hint=_LATER)
                 place.chmod(file.mode)
 
-    def put(
-        self,
-        image: _Image,
-        fill: Callable[[Path], RunRecord],
-        lines: Callable[[], Iterator[str]],
-        known: tuple[str, ...] | None,
-    ) -> bool:
+    def put(self, parcel: _Parcel, known: tuple[str, ...] | None) -> bool:
+        """Store a run whole, in the place of that with the mark `known`; False if that was changed meanwhile."""
+
         def filled(made: Path) -> None:
-            record = fill(made)
+            record, image = parcel.fill(made), parcel.image
             with (made / JOURNAL).open("xb") as sink:
-                for line in lines():
+                for line in parcel.lines():
                     sink.write(line.encode("utf-8", "surrogatepass") + b"\n")
             (made / JOURNAL).chmod(0o600)
             if image.approvals:
@@ -308,7 +292,7 @@ class _Directories:
             _flush(made)
             replace_file(made / STATE, state_of(record))
 
-        self.store.place(image.record.run_id, filled, instead=known is not None)
+        self.store.place(parcel.image.record.run_id, filled, instead=known is not None)
         return True
 
 
@@ -320,9 +304,11 @@ class _Shared:
         self._database = store.database
 
     def alone(self, _run_id: str) -> AbstractContextManager[None]:
+        """Nothing to do, as said above."""
         return nullcontext()
 
     def image(self, run_id: str) -> _Image:
+        """What a run is now."""
         return self._database.persist(lambda: self._image(run_id))
 
     def _image(self, run_id: str) -> _Image:
@@ -348,11 +334,14 @@ class _Shared:
             return _image(record, self._lines(run_id, last or 0, select), approvals, files, last=last or 0)
 
     def mark(self, run_id: str) -> tuple[str, ...] | None:
+        """What names the last save, as far as that can be known; None when the run is not there."""
         statement = "SELECT save, coalesce(holder, '') FROM runs WHERE run_id = ?"
         rows = self._database.persist(lambda: self._database.select(statement, (run_id,)))
         return tuple(rows[0]) if rows else None
 
     def lines(self, image: _Image) -> Iterator[str]:
+        """The journal, also what cannot be read in it."""
+
         def select(statement: str, values: Sequence[object]) -> list[tuple[object, ...]]:
             return self._database.persist(lambda: self._database.select(statement, values))
 
@@ -370,22 +359,19 @@ class _Shared:
                 yield text_of(payload).replace("\n", "\\n")
 
     def fill(self, image: _Image, directory: Path) -> None:
+        """Write the files of a run to a directory."""
         with _explained(image.record.run_id, directory):
             copy = RunCopy(self._database, image.record.run_id, directory)
             self._database.persist(lambda: copy.fetch(image.files))
 
-    def put(
-        self,
-        image: _Image,
-        fill: Callable[[Path], RunRecord],
-        lines: Callable[[], Iterator[str]],
-        known: tuple[str, ...] | None,
-    ) -> bool:
-        run_id, save = image.record.run_id, secrets.token_hex(8)
+    def put(self, parcel: _Parcel, known: tuple[str, ...] | None) -> bool:
+        """Store a run whole, in the place of that with the mark `known`; False if that was changed meanwhile."""
+        image, save = parcel.image, secrets.token_hex(8)
+        run_id = image.record.run_id
         with _explained(run_id, self._room):
             self._room.mkdir(mode=0o700, parents=True, exist_ok=True)
             with temporary_directory(self._room) as directory:
-                state = packed_state(fill(directory))
+                state = packed_state(parcel.fill(directory))
                 copy = RunCopy(self._database, run_id, directory)
                 changes = copy.changes()
 
@@ -398,7 +384,7 @@ class _Shared:
                         copy.write(connection, changes)
                         if before:
                             remove_unused(connection, before)
-                        events = ((run_id, pack(line)) for line in lines())
+                        events = ((run_id, pack(line)) for line in parcel.lines())
                         connection.executemany("INSERT INTO run_events (run_id, payload) VALUES (?, ?)", events)
                         answers = [(run_id, stage_key(each.stage), pack(to_json(each))) for each in image.approvals]
                         new = "INSERT INTO run_approvals (run_id, stage, payload) VALUES (?, ?, ?)"
@@ -429,6 +415,9 @@ def _begun(
     for table in ("run_events", "run_approvals"):
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608 - ours
     return [row[0] for row in rows]
+
+
+_Side = _Directories | _Shared
 
 
 def _side(store: RunStore, room: Path) -> _Side:
