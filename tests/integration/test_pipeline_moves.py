@@ -295,7 +295,7 @@ class TestPlaces:
     def test_what_was_too_large_to_be_kept_comes_from_a_clone(
         self, tmp_path: Path, sites: tuple[Site, Site], repository: GitRepository, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("codeloupe.pipelines.run._MOST_KEPT_BYTES", 15)
+        monkeypatch.setattr("codeloupe.pipelines.run.MOST_KEPT_BYTES", 15)
         repository.write("a.txt", "more than fifteen bytes\n")
         repository.commit("first")
         stage = {"name": "first", "writes": False, "gate": {"kind": "approval", "timeout": "1s"}}

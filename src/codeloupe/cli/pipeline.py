@@ -367,7 +367,7 @@ def _find_run(word: str) -> str:
         raise RunNotFound(f"there is no run {word!r}", hint=_LIST)
     local, hint = DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY), _LIST
     if local.matching(word):
-        hint = f"one of that name is in {local.name}, where runs are looked for without `database` (CODELOUPE_DATABASE)"
+        hint = f"one of that name is in {local.name}; `codeloupe store migrate` copies it"
     raise RunNotFound(f"there is no run {word!r} in {store.name}", hint=hint)
 
 

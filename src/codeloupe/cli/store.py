@@ -1,10 +1,11 @@
-"""`codeloupe store`: show where ledger and history are, and copy them from one database to another."""
+"""`codeloupe store`: show where ledger, history and runs are, and copy them from one database to another."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from codeloupe.cli.parser import Parser, add_command, flag, option
@@ -12,10 +13,13 @@ from codeloupe.cli.progress import Display, choose_mode
 from codeloupe.cli.verbs import note, set_up_logging, size_of, write_result
 from codeloupe.config.loading import database_url
 from codeloupe.errors import UsageError
+from codeloupe.pipelines.sharing import preparing
 from codeloupe.reports.wording import counted
-from codeloupe.store import is_postgres, open_database
-from codeloupe.store.interface import Database
+from codeloupe.store import is_postgres, open_database, open_run_store
+from codeloupe.store.interface import Database, RunStore
 from codeloupe.store.migration import Migrated, counts_of, migrate
+from codeloupe.store.run_migration import migrate_runs
+from codeloupe.store.runs import RUNS_DIRECTORY
 from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase, state_directory
 from codeloupe.system.untrusted import terminal
 
@@ -24,8 +28,11 @@ _NOT_VERIFIED = 3
 _MOST_NAMED = 10
 _EPILOG = """\
 What the target has already stays: of an entry that both have, the target's counts, unless --replace is given. After an
-interruption the same command continues. Claims on calls that are being made are not copied, and neither are the runs of
-pipelines, which are directories beside the file.
+interruption the same command continues. Claims on calls that are being made are not copied.
+
+Runs of pipelines are in the folder `pipelines` beside a file, or in the database of a server. A run that a process is
+working on is not copied; copy again when it has stopped. On a server any machine can continue a run, if the pipeline's
+files are where they were, and unchanged, when it is copied there. One with `workspace: checkout` continues only here.
 """
 
 
@@ -35,7 +42,7 @@ def configure(parser: Parser) -> None:
     verbs = parser.add_commands(dest="action")
     show = add_command(verbs, "show", "where it is, and how much is in it", _show)
     option(show, "place", _PLACE, "a database (default: the one that is used here)", nargs="?")
-    about = "copy finished calls, reviews, sweeps and dismissals, then compare both sides"
+    about = "copy finished calls, reviews, sweeps, dismissals and runs of pipelines, then compare both sides"
     copy = add_command(verbs, "migrate", about, _migrate)
     copy.epilog = _EPILOG
     option(copy, "--from", _PLACE, "where to copy from (default: the file of this machine)", dest="source")
@@ -60,6 +67,8 @@ def _show(arguments: argparse.Namespace) -> int:
             rows += [(table, f"{number:,}") for table, number in counts_of(database).items()]
         else:
             rows.append(("size", "nothing is kept yet"))
+        if database.is_made() or not database.is_shared:
+            rows.append(("runs", f"{len(_runs_of(database).matching('')):,}"))
     write_result("".join(f"{name:<13}  {value}\n" for name, value in rows))
     return 0
 
@@ -81,8 +90,9 @@ def _opened(word: str, *, must_be_there: bool) -> Database:
     path = Path(word)
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
         path /= DATABASE_NAME
-    # SQLite would make a new database of what is missing or empty.
-    if must_be_there and (not os.path.isfile(path) or not path.stat().st_size):  # noqa: PTH113 - as above
+    # SQLite would make a new database of what is missing or empty. Runs may be there without one.
+    has_runs = path.name == DATABASE_NAME and os.path.isdir(path.parent / RUNS_DIRECTORY)  # noqa: PTH112 - as above
+    if must_be_there and not has_runs and (not os.path.isfile(path) or not path.stat().st_size):  # noqa: PTH113 - as above
         hint = f"give the path of a {DATABASE_NAME}, or postgresql://USER@HOST/NAME"
         raise UsageError(f"{terminal(str(path))}: there is no database", hint=hint)
     return SqliteDatabase(path)
@@ -100,7 +110,13 @@ def _migrate(arguments: argparse.Namespace) -> int:
     ):
         _refuse_one_place(source, target)
         try:
-            done = migrate(source, target, replace=arguments.replace, dry_run=arguments.dry_run, tell=display.count)
+            how = {"replace": arguments.replace, "dry_run": arguments.dry_run}
+            done = Migrated({}, {}, {})
+            if source.is_made():
+                done = migrate(source, target, tell=display.count, **how)
+            runs, room = (_runs_of(source), _runs_of(target)), state_directory(os.environ)
+            tell = partial(display.count, noun=("run", "runs"))
+            done = done.plus(migrate_runs(*runs, room=room, prepare=preparing(runs[1]), tell=tell, **how))
         except KeyboardInterrupt:
             kept = "what was copied is kept, and the same command continues"
             raise KeyboardInterrupt(kept) from None
@@ -110,6 +126,12 @@ def _migrate(arguments: argparse.Namespace) -> int:
         return 0
     _note_differences(done)
     return _NOT_VERIFIED
+
+
+def _runs_of(database: Database) -> RunStore:
+    """The runs that belong to a database: beside a file, or on a server, with copies of their files on this machine."""
+    beside = database.path.parent if isinstance(database, SqliteDatabase) else state_directory(os.environ)
+    return open_run_store(database, beside)
 
 
 def _refuse_one_place(source: Database, target: Database) -> None:
@@ -122,19 +144,19 @@ def _refuse_one_place(source: Database, target: Database) -> None:
 
 
 class _Counter(Display):
-    """How many entries are copied, and then compared."""
+    """How many entries, and then how many runs, are copied and compared."""
 
     _now = ""
-    _told = -1
+    _told = ("", "", -1)
 
     def status(self) -> str:
         """The last count."""
         return self._now
 
-    def count(self, what: str, done: int, total: int) -> None:
+    def count(self, what: str, done: int, total: int, noun: tuple[str, str] = ("entry", "entries")) -> None:
         """Show that so many are done; on a plain stream at every tenth part."""
-        self._now = f"{done:,} of {counted(total, 'entry', 'entries')} {what}"
-        tenth = 10 * done // max(total, 1)
+        self._now = f"{done:,} of {counted(total, *noun)} {what}"
+        tenth = noun[0], what, 10 * done // max(total, 1)
         if tenth != self._told:
             self._told = tenth
             self.tell(self._now)
@@ -146,6 +168,7 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
         lines.append(f"{'Would replace' if dry_run else 'Replaced'}: {_listed(done.replaced)}.")
     if any(done.there.values()):
         lines.append(f"In the target already: {_listed(done.there)}.")
+    lines += (terminal(f"{said}.") for said in (*(f"Not copied: {why}" for why in done.left), *done.remarks))
     if dry_run:
         return "\n".join((*lines, "Nothing was changed.\n"))
     lines += ["", f"{'table':<13}  {'rows':>9}  SHA-256 of all rows"]
@@ -158,7 +181,6 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
             lines.append(f"{check.table:<13}  {rows:>9,}  {digest}{where}")
     if done.is_verified:
         lines += ["", "Verified: the target has all of this, and the same."]
-    lines.append("Runs of pipelines are not copied: they stay where they are.")
     return "\n".join(lines) + "\n"
 
 
@@ -168,6 +190,10 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 def _note_differences(done: Migrated) -> None:
+    if done.left:
+        note(f"not verified: {counted(len(done.left), 'run was', 'runs were')} not copied")
+    if not done.different:
+        return
     names = ", ".join(done.different[:_MOST_NAMED])
     more = f" and {len(done.different) - _MOST_NAMED:,} more" if len(done.different) > _MOST_NAMED else ""
     what = counted(len(done.different), "entry is", "entries are")

@@ -109,17 +109,11 @@ class GitWorkspaceStore:
         async with self._working("what the run begins with cannot be kept") as (commit, tree):
             if commit is None:
                 return True
-            listed = await git(self._place(), "ls-tree", "-r", "-t", "-l", "-z", "--full-tree", tree)
-            names, size = [commit, tree], 0
-            for record in filter(None, listed.split(b"\0")):
-                _, kind, name, length = record.partition(b"\t")[0].decode("ascii").split()
-                if kind != "commit":  # a submodule's, which is in another repository
-                    names.append(name)
-                    size += 0 if length == "-" else int(length)
-            if size > max_bytes:
+            names = await _objects(self._place(), tree)
+            if sum(names.values()) > max_bytes:
                 return False
             base = self._directory / "objects" / "pack" / "pack"
-            await git(self._place(), "pack-objects", "-q", str(base), stdin="\n".join(names).encode("ascii"))
+            await git(self._place(), "pack-objects", "-q", str(base), stdin="\n".join([commit, *names]).encode("ascii"))
             # From now on nothing is borrowed: what git finds in the source it would not write here.
             (self._directory / _WHOLE).touch()
             self._lay_out(commit)
@@ -421,6 +415,66 @@ class GitWorkspaceStore:
     def _memory(self, directory: Path) -> Path:
         """What a workspace held when it was last put or kept. Where it is lost, that is what the run began with."""
         return self._directory / "looks" / _key(directory)
+
+
+async def keep_borrowed(
+    directory: Path, lenders: Sequence[Path], *, trees: Iterable[str], max_bytes: int, prefix: str
+) -> bool:
+    """Make a copy of a store whole, so that it can go on without its source: what it begins with, and some trees.
+
+    `lenders` are the stores where all of that is, borrowed or not; it is kept in a pack whose name begins with
+    `prefix`. False when what the run begins with has more than `max_bytes`. Raises WorkspaceError.
+    """
+    what = "what the run has borrowed from its repository cannot be kept"
+    borrowed = directory / "objects" / "info" / "alternates"
+    try:
+        recorded = json.loads((directory / "beginning.json").read_bytes())
+        commit, beginning = recorded["commit"] or "", _checked(recorded["tree"])
+        # Empty folders, without which it is no repository, did not come along.
+        for folder in (directory / "refs", borrowed.parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        borrowed.write_bytes(b"".join(os.fsencode(lender.absolute() / "objects") + b"\n" for lender in lenders))
+        place, empty = Place(directory, None, None, _SETTINGS), object_name("tree", b"", recorded["format"])
+        names: dict[str, int] = {}
+        if commit:
+            names = {commit: 0, **await _objects(place, beginning)}
+            if sum(names.values()) > max_bytes:
+                return False
+        for tree in {*map(_checked, trees)} - {beginning, empty}:
+            names |= await _objects(place, tree)
+        if names:
+            base = directory / "objects" / "pack" / prefix
+            base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await git(place, "pack-objects", "-q", str(base), stdin="\n".join(names).encode("ascii"))
+        if commit:
+            (directory / _WHOLE).touch()
+    except CodeloupeError as error:
+        raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WorkspaceError(f"{what}: {error}", hint="begin a new run where it has to go on") from error
+    finally:
+        borrowed.unlink(missing_ok=True)
+    return True
+
+
+def recorded_commit(directory: Path) -> str:
+    """The commit with which the run of a store began; empty without one. Raises WorkspaceError."""
+    try:
+        return json.loads((directory / "beginning.json").read_bytes())["commit"] or ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "begin a new run"
+        raise WorkspaceError(f"what the run began with is not known: {error}", hint=hint) from error
+
+
+async def _objects(place: Place, tree: str) -> dict[str, int]:
+    """All objects of a tree, itself too, and how large its files are."""
+    listed = await git(place, "ls-tree", "-r", "-t", "-l", "-z", "--full-tree", tree)
+    found = {tree: 0}
+    for record in filter(None, listed.split(b"\0")):
+        _, kind, name, length = record.partition(b"\t")[0].decode("ascii").split()
+        if kind != "commit":  # a submodule's, which is in another repository
+            found[name] = 0 if length == "-" else int(length)
+    return found
 
 
 class _Limits(NamedTuple):

@@ -47,7 +47,7 @@ from codeloupe.store.sqlite import state_directory
 from codeloupe.system.redaction import is_secret, redact
 
 # How much of its beginning, and of what its stages add, a run keeps.
-_MOST_KEPT_BYTES = 256 * 1024**2
+MOST_KEPT_BYTES = 256 * 1024**2
 _KEPT_SETTINGS = f"{KEPT_FOLDER}/codeloupe.yaml"
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
@@ -148,7 +148,7 @@ class Pipeline:
         kept, notes = dict[str, bytes](), list[str]()
         if store.is_shared:
             record = await _with_places(record, store, repository)
-            kept = {**kept_files(definition), **_kept_settings(options, agents.settings)}
+            kept = {**kept_files(definition), **kept_settings(options, agents.settings)}
             notes += [
                 f"{name}, which is not in the pipeline's folder, is kept too" for name in outside_files(definition)
             ]
@@ -212,7 +212,7 @@ def _definition_of(record: RunRecord, store: RunStore, *, is_elsewhere: bool) ->
     """The pipeline of a run, from its own file where that is; else as the run has kept it. Raises ConfigError."""
     if not is_elsewhere and record.file.is_file():
         return load_pipeline(record.file, agents=None)
-    if not store.is_shared:
+    if not store.is_shared and not (store.directory(record.run_id) / KEPT_FOLDER).is_dir():
         words = f"the run {record.run_id} cannot continue: its pipeline file {record.file} no longer exists"
         raise ConfigError(words, hint="put it back where it was")
     definition = load_kept(store.directory(record.run_id), file=record.file)
@@ -238,7 +238,7 @@ async def _with_places(record: RunRecord, store: RunStore, repository: Repositor
     return replace(record, origin=address or "", base_commit=head.sha or "")
 
 
-def _kept_settings(options: RunOptions, settings: Settings) -> dict[str, bytes]:
+def kept_settings(options: RunOptions, settings: Settings) -> dict[str, bytes]:
     """The settings of the repository where a run begins, to be kept with it; nothing where they do not count."""
     if options.settings is not None or settings.untrusted:
         return {}
@@ -313,7 +313,7 @@ async def _go_on(
     is_checkout = record.workspace is WorkspaceKind.CHECKOUT and repository is not None
     files = RunFiles(directory, checkout=repository.root if is_checkout and repository else None)
     # The patch of what a stage adds to its workspace is held in memory.
-    workspaces = GitWorkspaceStore(directory / "store.git", source=repository, max_total_bytes=_MOST_KEPT_BYTES)
+    workspaces = GitWorkspaceStore(directory / "store.git", source=repository, max_total_bytes=MOST_KEPT_BYTES)
     values = [record.inputs.get(name, "") for name in record.secret_inputs]
     # A program may print one line of a key; so short a value as three letters is in many texts by chance.
     secret = {part for value in values for part in (value, *value.splitlines()) if len(part) > 3}
@@ -326,7 +326,7 @@ async def _go_on(
         base = await workspaces.beginning()
         if files.checkout is not None:
             base = (await workspaces.keep(files.checkout)).tree
-        elif store.is_shared and not await workspaces.keep_beginning(_MOST_KEPT_BYTES):
+        elif store.is_shared and not await workspaces.keep_beginning(MOST_KEPT_BYTES):
             clone = f"a clone of {record.origin or 'its repository'} with the commit {record.base_commit}"
             notes = (*notes, f"its repository is too large to be kept with the run; elsewhere it needs {clone}")
         record = state.move_run(record.state, base_tree=base)

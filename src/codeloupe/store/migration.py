@@ -5,7 +5,7 @@ by its digest; a different one is left as it is, unless it is to be replaced. Th
 both sides in small batches, however large they are.
 
 Leases of the ledger are not copied: they belong to processes that run. Nor are the places of repositories, which are
-those of one machine, nor the runs of pipelines, which are directories.
+those of one machine. `run_migration` copies the runs of pipelines.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _ENCODED = {"size_bytes": int, "entry": bytes, "payload": bytes}
 _SPENT = {"cost_usd": float, "unknown_costs": int, "duration_seconds": float}
 _RESULT = {"created_at": float, "size_bytes": int, "agent": str, "model": str, "cost_usd": float, "payload": bytes}
 _REVIEW = {"sweep_id": str, **_PLACE, "scope": str, "reviewer": str, **_SPENT, **_ENCODED}
-# What is copied. Runs of pipelines will be one more kind, when both databases have tables for them.
+# What is copied.
 KINDS = (
     _Kind("results", ("key",), _RESULT),
     _Kind("dismissals", ("repository", "fingerprint"), {"payload": bytes}),
@@ -94,18 +94,33 @@ class TableCheck(Struct, frozen=True):
 
 
 class Migrated(Struct, frozen=True):
-    """What came of it, by table of entries. `different` are left as they are in the target, or missing there."""
+    """What came of it, by table of entries. `different` are left as they are in the target, or missing there.
+
+    `left` are those that could not be copied, with the reason; `remarks` are about those that were.
+    """
 
     copied: Mapping[str, int]
     replaced: Mapping[str, int]
     there: Mapping[str, int]
     different: tuple[str, ...] = ()
     checks: tuple[TableCheck, ...] = ()
+    left: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def is_verified(self) -> bool:
         """Whether the target has all that the source has."""
-        return bool(self.checks) and not self.different and all(check.is_equal for check in self.checks)
+        is_whole = not self.different and not self.left
+        return bool(self.checks) and is_whole and all(check.is_equal for check in self.checks)
+
+    def plus(self, other: Migrated) -> Migrated:
+        """Both together, of different tables."""
+        return Migrated(
+            {**self.copied, **other.copied},
+            {**self.replaced, **other.replaced},
+            {**self.there, **other.there},
+            *((*getattr(self, name), *getattr(other, name)) for name in self.__struct_fields__[3:]),
+        )
 
 
 class _Entry(NamedTuple):
@@ -233,7 +248,7 @@ def _digests(side: _Side, kind: _Kind, names: Sequence[_Name]) -> dict[_Name, _D
     """The digests of those of the entries that are there."""
     found = {name: (number, values) for name, number, values in _read(side, kind, names)}
     sums = {
-        name: [hashlib.sha256(_canonical(values)), *(hashlib.sha256() for _ in kind.parts)]
+        name: [hashlib.sha256(canonical(values)), *(hashlib.sha256() for _ in kind.parts)]
         for name, (_, values) in found.items()
     }
     rows = {name: [1, *(0 for _ in kind.parts)] for name in found}
@@ -241,7 +256,7 @@ def _digests(side: _Side, kind: _Kind, names: Sequence[_Name]) -> dict[_Name, _D
     for place, part in enumerate(kind.parts, 1):
         for page in _pages(side, part, list(names_of)):
             for owner, values in page:
-                sums[names_of[owner]][place].update(_canonical(values))
+                sums[names_of[owner]][place].update(canonical(values))
                 rows[names_of[owner]][place] += 1
     return {name: _Digest(tuple(one.digest() for one in sums[name]), tuple(rows[name])) for name in found}
 
@@ -362,7 +377,7 @@ def _verified(source: _Side, target: Database, so_far: Migrated, tell: Callable[
                     different.append(f"{kind.table.rstrip('s')} {' '.join(name)}")
                 for side, digests in enumerate(sides):
                     for place, digest in enumerate(digests[name].digests if name in digests else ()):
-                        sums[place][side].update(_canonical(name) + digest)
+                        sums[place][side].update(canonical(name) + digest)
                         rows[place][side] += digests[name].rows[place]
             done += len(batch)
             tell(done)
@@ -396,7 +411,7 @@ def _plain(value: Any, kind: type) -> Any:
     return kind(0)
 
 
-def _canonical(values: Sequence[Any]) -> bytes:
+def canonical(values: Sequence[Any]) -> bytes:
     """Values as bytes in which none can run into the next."""
     pieces: list[bytes] = []
     for value in values:

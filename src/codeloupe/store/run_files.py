@@ -10,9 +10,10 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from msgspec import Struct
 
@@ -71,13 +72,13 @@ class RunCopy:
 
     def changes(self) -> Changes:
         """What changed since the database got these files; only what is new is read."""
-        found = dict(self._scan())
+        found = dict(scan(self.directory))
         new: dict[str, StoredFile] = {}
         for path, facts in found.items():
             known = self._known.get(path)
             if known is None or known.stamp != _stamp(facts):
                 with suppress(FileNotFoundError):  # of a program that is still at work, such as git
-                    new[path] = self._read(path, facts)
+                    new[path] = read_file(self.directory / path, facts)
         return Changes(new, frozenset(self._known.keys() - found.keys()))
 
     def upload(self, changes: Changes) -> None:
@@ -128,25 +129,30 @@ class RunCopy:
 
     def bring(self, save: str) -> None:
         """Make the copy what the database says as of a save. Raises StoreError for content that is damaged."""
-        wanted = self._listed()
+        wanted = self.listed(self._database.select)
         self._known = {}
         missing: dict[str, StoredFile] = dict(wanted)
-        for path, facts in list(self._scan()):
+        for path, facts in list(scan(self.directory)):
             known = wanted.get(path)
             if known is None:
                 (self.directory / path).unlink()
-            elif facts.st_size == known.size_bytes and self._read(path, facts).digest == known.digest:
+            elif facts.st_size == known.size_bytes and read_file(self.directory / path, facts).digest == known.digest:
                 self._known[path] = self._settled(path, missing.pop(path))
-        for batch in _batches(missing.items()):
-            self._download(batch)
+        self.fetch(missing)
         if not self.is_of(save):
             # Another machine has worked on it since: what is in workspaces here is of no attempt that counts.
             for folder in self.directory.glob("stages/*/work"):
                 remove_tree(folder)
         (self.directory / MARK).write_text(save, encoding="ascii")
 
-    def _listed(self) -> dict[str, StoredFile]:
-        rows = self._database.select(
+    def fetch(self, files: Mapping[str, StoredFile]) -> None:
+        """Write files of the database to the copy. Raises StoreError for content that is damaged."""
+        for batch in _batches(files.items()):
+            self._download(batch)
+
+    def listed(self, select: Callable[[str, Sequence[object]], Iterable[Any]]) -> dict[str, StoredFile]:
+        """The files of the run as the database has them. Raises StoreError for a path that no file of a run has."""
+        rows = select(
             "SELECT path, digest, size_bytes, mode FROM run_files JOIN run_blobs USING (digest) WHERE run_id = ?",
             (self._run_id,),
         )
@@ -155,30 +161,6 @@ class RunCopy:
             if path.startswith("/") or ".." in PurePosixPath(path).parts or _STAYS_HERE.fullmatch(path):
                 raise self._damaged(path, "it leads to where no file of a run is")
         return listed
-
-    def _scan(self) -> Iterator[tuple[str, os.stat_result]]:
-        """The regular files of the copy that the database should have."""
-        folders = [""]
-        # A repository's files, which its tree has: the patch is enough.
-        is_repository = (self.directory / "result" / ".git").exists()
-        while folders:
-            folder = folders.pop()
-            with suppress(FileNotFoundError), os.scandir(self.directory / folder) as entries:
-                for entry in entries:
-                    path = f"{folder}/{entry.name}" if folder else entry.name
-                    if _STAYS_HERE.fullmatch(path) or (is_repository and path == "result"):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(path)
-                    elif entry.is_file(follow_symlinks=False):
-                        with suppress(FileNotFoundError):
-                            yield path, entry.stat(follow_symlinks=False)
-
-    def _read(self, path: str, facts: os.stat_result) -> StoredFile:
-        with (self.directory / path).open("rb") as stream:
-            size_bytes = os.fstat(stream.fileno()).st_size
-            digest = hashlib.file_digest(stream, "sha256").digest()
-        return StoredFile(digest, size_bytes, facts.st_mode & 0o777, _stamp(facts))
 
     def _settled(self, path: str, file: StoredFile) -> StoredFile:
         """A file that is in place, with its mode and its stamp of now."""
@@ -242,6 +224,33 @@ class RunCopy:
     def _damaged(self, path: str, why: str) -> StoreError:
         what = f"the file {path!r} of the run {self._run_id} is damaged in the database {self._database.name}: {why}"
         return StoreError(what, hint="restore the database from a backup, or begin a new run")
+
+
+def scan(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The regular files of a run that go along with it to another machine."""
+    folders = [""]
+    # A repository's files, which its tree has: the patch is enough.
+    is_repository = (directory / "result" / ".git").exists()
+    while folders:
+        folder = folders.pop()
+        with suppress(FileNotFoundError), os.scandir(directory / folder) as entries:
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if _STAYS_HERE.fullmatch(path) or (is_repository and path == "result"):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                elif entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        yield path, entry.stat(follow_symlinks=False)
+
+
+def read_file(file: Path, facts: os.stat_result) -> StoredFile:
+    """What a file holds. Raises OSError."""
+    with file.open("rb") as stream:
+        size_bytes = os.fstat(stream.fileno()).st_size
+        digest = hashlib.file_digest(stream, "sha256").digest()
+    return StoredFile(digest, size_bytes, facts.st_mode & 0o777, _stamp(facts))
 
 
 def remove_unused(connection: Connection, digests: list[bytes]) -> int:

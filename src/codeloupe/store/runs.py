@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +35,7 @@ from codeloupe.system.regex import regex
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"
-_STATE, _JOURNAL, LOCK, _APPROVALS = "run.json", "journal.jsonl", "lock", "approvals"
+STATE, JOURNAL, LOCK, APPROVALS = "run.json", "journal.jsonl", "lock", "approvals"
 # Raised when what is written can no longer be read by an older version, not when a field is added.
 VERSION = 1
 _RUN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -81,20 +81,34 @@ class DirectoryRunStore:
 
     def create(self, run: RunRecord, files: Mapping[str, bytes] = _NOTHING) -> Path:
         """Store a new run, all of it or nothing; its directory. Raises StoreError if there is one of that name."""
-        data, taken = _state(run), name_taken(run.run_id, str(self._path(run.run_id)))
-        with self._run(run.run_id, doing="make", is_new=True) as directory:
+        data = state_of(run)
+
+        def fill(made: Path) -> None:
+            write_files(made, files)
+            replace_file(made / STATE, data)
+
+        return self.place(run.run_id, fill)
+
+    def place(self, run_id: str, fill: Callable[[Path], None], *, instead: bool = False) -> Path:
+        """Store what `fill` puts into a new directory as a run, all of it or nothing; its directory.
+
+        With `instead` it takes the place of the run of that name, which is there; else that is a StoreError.
+        """
+        taken = name_taken(run_id, str(self._path(run_id)))
+        with self._run(run_id, doing="make", is_new=True) as directory:
             self._root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._root.mkdir(mode=0o700, exist_ok=True)
             self._clear_leftovers()
-            made = self._root / f"{_NEW_PREFIX}{run.run_id}-{secrets.token_hex(8)}"
+            made = self._root / f"{_NEW_PREFIX}{run_id}-{secrets.token_hex(8)}"
             made.mkdir(mode=0o700)
             try:
-                write_files(made, files)
-                replace_file(made / _STATE, data)
+                fill(made)
+                if instead:
+                    self.remove(run_id)
                 made.rename(directory)
-            except OSError as error:
+            except BaseException as error:  # also when it is interrupted, no half of a run is left
                 remove_tree(made)
-                if os.path.lexists(directory):
+                if isinstance(error, OSError) and not instead and os.path.lexists(directory):
                     raise taken from error
                 raise
             flush_directory(self._root)
@@ -109,18 +123,18 @@ class DirectoryRunStore:
 
     def save(self, run: RunRecord, *events: PipelineEvent) -> None:
         """Store the state atomically and durably, then add to the journal; the caller holds the lock."""
-        data = _state(run)
+        data = state_of(run)
         with self._run(run.run_id, doing="write") as directory:
-            replace_file(directory / _STATE, data)
+            replace_file(directory / STATE, data)
             if events:
-                _append(directory / _JOURNAL, b"".join(_line(event) for event in events))
+                _append(directory / JOURNAL, b"".join(line_of(event) for event in events))
 
     def load(self, run_id: str) -> RunRecord:
         """The last state of a run. Raises StoreError when it was written by a newer codeloupe."""
-        path = self._path(run_id) / _STATE
+        path = self._path(run_id) / STATE
         with self._run(run_id, doing="read"):
             try:
-                run = run_of(_read_file(path))
+                run = run_of(read_file(path))
             except FileNotFoundError as error:
                 raise StoreError(f"the run {run_id} has no state: there is no {path}", hint=_GONE) from error
             except Unreadable as error:
@@ -134,7 +148,7 @@ class DirectoryRunStore:
         """What happened, the oldest first, with a note for what cannot be read; a torn last line was never written."""
         with self._run(run_id, doing="read the journal of") as directory:
             try:
-                data = _read_file(directory / _JOURNAL)
+                data = read_file(directory / JOURNAL)
             except FileNotFoundError:
                 return ()
         return events_of(data.split(b"\n")[:-1])
@@ -159,22 +173,22 @@ class DirectoryRunStore:
     def put_approval(self, run_id: str, approval: Approval) -> None:
         """Leave a person's answer for a run, also while another process holds the lock."""
         with self._run(run_id, doing="leave an answer for") as directory:
-            data = _line(approval)
+            data = line_of(approval)
             with suppress(FileExistsError):
-                (directory / _APPROVALS).mkdir(0o700)
-            replace_file(_approval_file(directory, approval.stage), data)
+                (directory / APPROVALS).mkdir(0o700)
+            replace_file(approval_file(directory, approval.stage), data)
 
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
         """The answer that was left on a stage, which is then gone, readable or not; None when there is none."""
         with self._run(run_id, doing="read the answer for") as directory:
             try:
-                file = _approval_file(directory, stage)
+                file = approval_file(directory, stage)
                 # Renamed before it is read: a newer answer that comes meanwhile is not lost with this one.
                 ours = file.rename(file.with_name(f".taken.{secrets.token_hex(8)}"))
             except FileNotFoundError:
                 return None
             try:
-                approval = from_json(Approval, read_json(_read_file(ours)))
+                approval = from_json(Approval, read_json(read_file(ours)))
             except Unreadable as error:
                 raise Unreadable(f"the answer on {stage!r} cannot be read ({error})") from error
             finally:
@@ -199,7 +213,7 @@ class DirectoryRunStore:
                 os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
                 # While the lock is held: whoever gets it next writes its own name.
                 held.callback(os.ftruncate, descriptor, 0)
-                for left in directory.glob(f".{_STATE}.*"):  # by a crash on the way to a state
+                for left in directory.glob(f".{STATE}.*"):  # by a crash on the way to a state
                     with suppress(OSError):
                         left.unlink()
             yield
@@ -323,7 +337,8 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
         replace_file(file, data)
 
 
-def _line(value: object) -> bytes:
+def line_of(value: object) -> bytes:
+    """A record as a line of a file. Raises ValueError."""
     return to_json(value).encode("utf-8", "surrogatepass") + b"\n"
 
 
@@ -338,9 +353,10 @@ def run_of(data: bytes | str) -> RunRecord:
     return from_json(RunRecord, document)
 
 
-def _state(run: RunRecord) -> bytes:
+def state_of(run: RunRecord) -> bytes:
+    """A state as its file has it. Raises StoreError."""
     try:
-        return _line(run)
+        return line_of(run)
     except ValueError as error:
         raise StoreError(f"the state of the run {run.run_id} cannot be written: {error}", hint=_BUG) from error
 
@@ -351,10 +367,11 @@ def _checked_directory(path: Path) -> Path:
     return path
 
 
-def _approval_file(directory: Path, stage: str) -> Path:
+def approval_file(directory: Path, stage: str) -> Path:
+    """Where the answer on a stage is, in a folder that is there. Raises OSError."""
     # A stage may have any name, a file may not.
     name = hashlib.sha256(stage.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return _checked_directory(directory / _APPROVALS) / f"{name}.json"
+    return _checked_directory(directory / APPROVALS) / f"{name}.json"
 
 
 def _wait_for_lock(run_id: str, descriptor: int) -> None:
@@ -392,7 +409,8 @@ def open_file(file: Path, flags: int) -> int:
     return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode=0o600)
 
 
-def _read_file(file: Path) -> bytes:
+def read_file(file: Path) -> bytes:
+    """A file that this store has written. Raises OSError, or Unreadable for what it has not."""
     with os.fdopen(open_file(file, os.O_RDONLY), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > _LARGEST_FILE_BYTES:

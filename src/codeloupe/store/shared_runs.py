@@ -77,7 +77,7 @@ class SharedRunStore:
 
     def create(self, run: RunRecord, files: Mapping[str, bytes] = _NOTHING) -> Path:
         """Store a new run with its files, all or nothing; its directory. Raises StoreError if there is one so named."""
-        name, state, save = checked_name(run.run_id), _state(run), secrets.token_hex(8)
+        name, state, save = checked_name(run.run_id), state_of(run), secrets.token_hex(8)
         taken = runs.name_taken(name, self.name)
         if self._last_save(name) is not None:
             raise taken
@@ -118,7 +118,7 @@ class SharedRunStore:
 
     def save(self, run: RunRecord, *events: PipelineEvent) -> None:
         """Store new files, then state and journal in one transaction. Raises RunBusy when the lock is another's."""
-        name, state = checked_name(run.run_id), _state(run)
+        name, state = checked_name(run.run_id), state_of(run)
         lines = [(name, pack(to_json(event))) for event in events]
         copy, save = self._copy(name), secrets.token_hex(8)
         with _explained(name, "write", copy.directory):
@@ -153,9 +153,10 @@ class SharedRunStore:
         rows = self.database.select("SELECT state FROM runs WHERE run_id = ?", (checked_name(run_id),))
         if not rows:
             raise not_found(run_id)
-        return self._run_of(run_id, rows[0][0])
+        return self.run_of(run_id, rows[0][0])
 
-    def _run_of(self, run_id: str, state: object) -> RunRecord:
+    def run_of(self, run_id: str, state: object) -> RunRecord:
+        """The run of a stored state. Raises StoreError."""
         try:
             run = runs.run_of(unpack(state))
             if run.run_id != run_id:
@@ -169,7 +170,7 @@ class SharedRunStore:
         """What happened, the oldest first, with a note for what cannot be read."""
         self._save_of(run_id)
         rows = self.database.select("SELECT payload FROM run_events WHERE run_id = ? ORDER BY number", (run_id,))
-        return runs.events_of(_text(payload) for (payload,) in rows)
+        return runs.events_of(text_of(payload) for (payload,) in rows)
 
     @persistent
     def list(self) -> tuple[tuple[RunRecord, ...], Mapping[str, str]]:
@@ -178,7 +179,7 @@ class SharedRunStore:
         problems: dict[str, str] = {}
         for run_id, state in self.database.select("SELECT run_id, state FROM runs ORDER BY run_id"):
             try:
-                found.append(self._run_of(run_id, state))
+                found.append(self.run_of(run_id, state))
             except StoreError as error:
                 problems[run_id] = error.message
         return tuple(sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True)), problems
@@ -196,13 +197,13 @@ class SharedRunStore:
         self.database.change(
             "INSERT INTO run_approvals (run_id, stage, payload) VALUES (?, ?, ?) ON CONFLICT (run_id, stage)"
             " DO UPDATE SET payload = excluded.payload, taken_by = NULL",
-            (run_id, _bytes(approval.stage), pack(to_json(approval))),
+            (run_id, stage_key(approval.stage), pack(to_json(approval))),
         )
 
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
         """The answer that was left on a stage, which is then gone, readable or not; None when there is none."""
         # Marked before it is removed: if the connection is lost in between, it is still ours.
-        ours = (checked_name(run_id), _bytes(stage), secrets.token_hex(8))
+        ours = (checked_name(run_id), stage_key(stage), secrets.token_hex(8))
         taken = self.database.persist(lambda: self._marked(*ours))
         if taken is None:
             return None
@@ -350,7 +351,8 @@ class SharedRunStore:
         return save
 
 
-def _state(run: RunRecord) -> bytes:
+def state_of(run: RunRecord) -> bytes:
+    """A state as it is stored. Raises StoreError."""
     try:
         return pack(to_json(run))
     except ValueError as error:
@@ -358,7 +360,7 @@ def _state(run: RunRecord) -> bytes:
         raise StoreError(message, hint="this is a bug; please report it") from error
 
 
-def _text(payload: object) -> str:
+def text_of(payload: object) -> str:
     """A stored text; what cannot be unpacked is no JSON either."""
     try:
         return unpack(payload)
@@ -366,7 +368,8 @@ def _text(payload: object) -> str:
         return ""
 
 
-def _bytes(stage: str) -> bytes:
+def stage_key(stage: str) -> bytes:
+    """The name of a stage, which may hold anything, as it is stored."""
     return stage.encode("utf-8", "surrogatepass")
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
 from codeloupe.store.records import Unreadable, from_json, read_json
-from codeloupe.store.runs import VERSION, DirectoryRunStore, _line, run_of
+from codeloupe.store.runs import VERSION, DirectoryRunStore, line_of, run_of
 from tests.rows import each
 from tests.unit.store.history_samples import any_of
 from tests.unit.store.run_samples import START, attempt, critique, event, failed_try, run, stage
@@ -67,7 +67,7 @@ def full(*_: object, **__: object) -> int:
 def document(**changes: Any) -> bytes:
     """A run as it is written, with some keys changed."""
     before = run(1, stage("write", StageState.GATING, attempt(1, critique()), failures=(failed_try(),)))
-    return json.dumps({**json.loads(_line(before)), **changes}).encode()
+    return json.dumps({**json.loads(line_of(before)), **changes}).encode()
 
 
 def place(path: Path, kind: str, target: Path) -> None:
@@ -88,20 +88,20 @@ class TestJson:
     @given(before=any_of(RunRecord))
     def test_any_run_comes_back_exactly(self, before: RunRecord) -> None:
         known = replace(before, version=VERSION)
-        after = run_of(_line(known))
+        after = run_of(line_of(known))
         # An int in the place of a bool is equal, but is written in another way.
-        assert (after, _line(after)) == (known, _line(known))
+        assert (after, line_of(after)) == (known, line_of(known))
 
     @given(event=any_of(PipelineEvent), answer=any_of(Approval))
     def test_any_event_and_answer_come_back_exactly_in_one_line(self, event: PipelineEvent, answer: Approval) -> None:
-        assert from_json(PipelineEvent, read_json(_line(event))) == event
-        assert from_json(Approval, read_json(_line(answer))) == answer
-        assert _line(event).count(b"\n") == 1
-        assert _line(event).endswith(b"\n")
+        assert from_json(PipelineEvent, read_json(line_of(event))) == event
+        assert from_json(Approval, read_json(line_of(answer))) == answer
+        assert line_of(event).count(b"\n") == 1
+        assert line_of(event).endswith(b"\n")
 
     def test_what_is_written_is_plain_json_that_an_older_version_may_have_written(self) -> None:
         elsewhere = datetime(2026, 3, 14, 11, 12, 0, 5, tzinfo=timezone(timedelta(hours=2)))
-        written = json.loads(_line(run(1, started_at=elsewhere)))
+        written = json.loads(line_of(run(1, started_at=elsewhere)))
         assert (written["version"], written["started_at"]) == (1, "2026-03-14T11:12:00.000005+02:00")
         assert (written["inputs"], written["file"]) == ({"topic": "otters"}, "/pipelines/article.yaml")
         older = {**json.loads(document()), "colour": "red"}
