@@ -144,7 +144,7 @@ def _show(queue: JobQueue, arguments: argparse.Namespace) -> int:
 
 def _cancel(queue: JobQueue, arguments: argparse.Namespace) -> int:
     if not arguments.which.isdigit():
-        count = queue.cancel_sweep(_sweep_id(arguments.which))
+        count = _some(queue.cancel_sweep(_sweep_id(arguments.which)), arguments.which, "waits or runs")
         print(f"cancelled {counted(count, 'job')} of the sweep {arguments.which}")
         return 0
     record = queue.cancel(_number(arguments.which))
@@ -154,7 +154,7 @@ def _cancel(queue: JobQueue, arguments: argparse.Namespace) -> int:
 
 def _retry(queue: JobQueue, arguments: argparse.Namespace) -> int:
     if not arguments.which.isdigit():
-        count = queue.retry_sweep(_sweep_id(arguments.which))
+        count = _some(queue.retry_sweep(_sweep_id(arguments.which)), arguments.which, "is dead or cancelled")
         print(f"{counted(count, 'job')} of the sweep {arguments.which} wait again")
         return 0
     record = queue.retry(_number(arguments.which))
@@ -306,14 +306,16 @@ def watched_sweep(queue: JobQueue, sweep_id: str, *, quiet: bool) -> CommitSweep
         counts = queue.counts(sweep_id)
         total, left = sum(counts.values()), counts[JobState.WAITING] + counts[JobState.RUNNING]
         words = f"{total - left:,} of {counted(total, 'commit')} done, {counts[JobState.RUNNING]:,} running"
-        failed = counts[JobState.DEAD]
-        return f"{words}{f', {failed:,} failed' if failed else ''}", None if left else True
+        others = {"failed": counts[JobState.DEAD], "cancelled": counts[JobState.CANCELLED]}
+        words += "".join(f", {count:,} {name}" for name, count in others.items() if count)
+        return words, None if left else True
 
     _followed(queue, sweep_id, state, quiet=quiet)
     record = history.get_sweep(sweep_id)
     if record is None:
+        why = next((f": {one.reason}" for one in queue.list(sweep_id=sweep_id, limit=1) if one.reason), "")
         hint = "`codeloupe jobs list` shows what there is"
-        raise JobNotDone(f"nothing of the sweep {sweep_id} was reviewed", hint=hint)
+        raise JobNotDone(f"nothing of the sweep {sweep_id} was reviewed{why}", hint=hint)
     if not record.finished:
         from codeloupe.engine.history import judged_sweep
 
@@ -339,6 +341,12 @@ def _number(word: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", word):
         raise UsageError(f"{word!r} is not the number of a job", hint="`codeloupe jobs list` shows them")
     return int(word)
+
+
+def _some(count: int, sweep_id: str, state: str) -> int:
+    if not count:
+        raise UsageError(f"no job of the sweep {sweep_id} {state}", hint="`codeloupe jobs list` shows what there is")
+    return count
 
 
 def _sweep_id(word: str) -> str:

@@ -23,11 +23,10 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 import msgspec
-import psycopg
 from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision, exceptions, jobs, manager
 from procrastinate.job_context import AbortReason
 from procrastinate.worker import Worker as QueueWorker
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from codeloupe.errors import CodeloupeError, StoreUnavailable
 from codeloupe.store.ledger import Owner
@@ -90,11 +89,16 @@ ON CONFLICT (worker_id) DO NOTHING
 
 
 class JobFailed(Exception):
-    """A job did not come to its end. `retryable` says whether it may on another day; `outcome` is what there is."""
+    """A job did not come to its end. `retryable` says whether it may on another day; `outcome` is what there is.
 
-    def __init__(self, reason: str, *, retryable: bool, outcome: Outcome | None = None) -> None:
+    To try it again within `wait_seconds` would be in vain.
+    """
+
+    def __init__(
+        self, reason: str, *, retryable: bool, outcome: Outcome | None = None, wait_seconds: float = 0.0
+    ) -> None:
         super().__init__(reason)
-        self.reason, self.retryable, self.outcome = reason, retryable, outcome
+        self.reason, self.retryable, self.outcome, self.wait_seconds = reason, retryable, outcome, wait_seconds
 
 
 class _Ending(msgspec.Struct):
@@ -216,7 +220,8 @@ class _Retries(BaseRetryStrategy):
         if not may_pass(exception) or ending.failures > _MOST_FAILURES:
             return None
         wait = min(_FIRST_WAIT * _FACTOR ** (ending.failures - 1), _LONGEST_WAIT)
-        return RetryDecision(retry_in={"seconds": round(wait * (0.75 + random.random() / 2))})  # noqa: S311 - spread
+        wait = getattr(exception, "wait_seconds", 0.0) + wait * (0.75 + random.random() / 2)  # noqa: S311 - spread
+        return RetryDecision(retry_in={"seconds": round(wait)})
 
 
 def may_pass(error: BaseException) -> bool:
@@ -346,7 +351,7 @@ class Worker:
     async def _opened(self) -> AsyncIterator[None]:
         try:
             await self._app.open_async()
-        except (exceptions.ConnectorException, psycopg.Error) as error:
+        except (exceptions.ConnectorException, PoolTimeout) as error:
             message = f"the database {self.queue.database.name} cannot be reached by this worker"
             raise StoreUnavailable(message, hint="look whether it is up, and start the worker again") from error
         looking = asyncio.create_task(self._look_for_the_dead())
@@ -400,7 +405,7 @@ class Worker:
         asked: Job | None = None
         try:
             asked = _readable(job)
-            _log.info("job %s: %s", number, asked.description)
+            _log.info("job %s: %s", number, asked.description[:200])
             with _Reporter(partial(self._tell, number)) as reporter:
                 ending.outcome = await self._execute(asked, reporter.take)
             _log.info("job %s is done: %s", number, ending.outcome.summary or ending.outcome.exit_code)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from procrastinate import exceptions
 
 from codeloupe.errors import RevisionError
 from codeloupe.model.agent import Priority
+from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.workers import worker as module
@@ -108,6 +110,24 @@ def test_after_some_tries_a_job_is_dead_or_is_done_with_what_there_is(queue: Job
     assert queue.find(dead).state is JobState.DEAD
     assert (queue.find(partial).state, queue.find(partial).outcome) == (JobState.DONE, incomplete)
     assert tries == {"1": 5, "2": 5}
+
+
+def test_a_job_under_a_quota_waits_until_that_opens_again(queue: JobQueue) -> None:
+    limits = SharedLimits(queue.database)
+    assert limits.seconds_until_open() == 0.0
+    for account, seconds in (("a", -60), ("b", 7200), ("c", 3600)):
+        now = "extract(epoch FROM clock_timestamp())"
+        insert = f"INSERT INTO limit_accounts (account, opens_at) VALUES (?, {now} + ?)"
+        queue.database.change(insert, (account, seconds))
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        raise JobFailed("the quota has ended", retryable=True, wait_seconds=limits.seconds_until_open())
+
+    work(queue, execute)
+    again = queue.find(number).again_at
+    assert again is not None
+    assert 3500 < (again - datetime.now(UTC)).total_seconds() < 3700
 
 
 def test_a_sweep_leaves_a_place_for_whoever_waits(queue: JobQueue) -> None:
