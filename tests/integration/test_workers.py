@@ -206,6 +206,19 @@ def test_a_run_killed_on_one_worker_goes_on_on_another_and_no_finished_stage_is_
     assert "completed" in (tmp_path / "asking.log").read_text()
 
 
+def test_a_worker_that_cannot_work_says_so_at_its_start(tmp_path: Path, postgres_url: str) -> None:
+    (tmp_path / "file").write_text("")
+    environment = {**os.environ, "CODELOUPE_DATABASE": postgres_url}
+    for words, said in (
+        (("--cache", "file/cache"), "cannot be used"),
+        (("--pulse", "nowhere/pulse"), "cannot be written"),
+        (("--grace", "nan"), "must be above 0"),
+        (("--cache-gb", "nan"), "must be above 0"),
+    ):
+        ended = codeloupe("worker", "--until-idle", *words, cwd=tmp_path, environment=environment)
+        assert (ended.exit_code, said in ended.stderr) == (2, True), ended.stderr
+
+
 def test_without_a_database_and_without_the_extra_it_is_said_what_to_do(tmp_path: Path) -> None:
     for words in (("worker",), ("jobs", "list")):
         ended = codeloupe(*words, cwd=tmp_path)

@@ -44,10 +44,10 @@ def configure(parser: Parser) -> None:
         ("show", "show all that is known of a job", _show),
         ("watch", "follow a job or a sweep to its end, and show the result", _watch),
         ("cancel", "take a job out of the queue, or end it where it runs", _cancel),
-        ("retry", "try a job again that is dead or cancelled", _retry),
+        ("retry", "try a job again that is dead or cancelled, or all those of a sweep", _retry),
     ):
         command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-        option(command, "which", "JOB|SWEEP" if name in ("watch", "cancel") else "JOB", _WHICH)
+        option(command, "which", "JOB" if name == "show" else "JOB|SWEEP", _WHICH)
         command.set_defaults(job=do)
         if name in ("show", "watch"):
             options.add(command, "--json")
@@ -144,7 +144,7 @@ def _show(queue: JobQueue, arguments: argparse.Namespace) -> int:
 
 def _cancel(queue: JobQueue, arguments: argparse.Namespace) -> int:
     if not arguments.which.isdigit():
-        count = queue.cancel_sweep(_sweep_id(arguments.which))
+        count = _some(queue.cancel_sweep(_sweep_id(arguments.which)), arguments.which, "waits or runs")
         print(f"cancelled {counted(count, 'job')} of the sweep {arguments.which}")
         return 0
     record = queue.cancel(_number(arguments.which))
@@ -153,6 +153,10 @@ def _cancel(queue: JobQueue, arguments: argparse.Namespace) -> int:
 
 
 def _retry(queue: JobQueue, arguments: argparse.Namespace) -> int:
+    if not arguments.which.isdigit():
+        count = _some(queue.retry_sweep(_sweep_id(arguments.which)), arguments.which, "is dead or cancelled")
+        print(f"{counted(count, 'job')} of the sweep {arguments.which} wait again")
+        return 0
     record = queue.retry(_number(arguments.which))
     print(f"job {record.job_id} is {record.state.value} again")
     return 0
@@ -267,13 +271,13 @@ def watched_review(queue: JobQueue, job_id: int, *, quiet: bool) -> Review | Non
     from codeloupe.store.history import DatabaseHistory
 
     record = _followed(queue, str(job_id), lambda: _state_of(queue.find(job_id)), quiet=quiet)
-    if record.outcome is None or record.outcome.review_id is None:
-        if record.outcome is not None and record.state.value == "done":
-            note(record.outcome.summary, quiet=quiet)
-            return None
+    if record.outcome is None or record.state.value != "done":
         why = f": {record.reason}" if record.reason else ""
         hint = f"`codeloupe jobs retry {job_id}` tries it again"
         raise JobNotDone(f"the job {job_id} is {record.state.value}{why}", hint=hint)
+    if record.outcome.review_id is None:
+        note(record.outcome.summary, quiet=quiet)
+        return None
     saved = DatabaseHistory(queue.database).get(record.outcome.review_id)
     if saved is None:
         message = f"the review {record.outcome.review_id} of the job {job_id} is no longer in the history"
@@ -302,14 +306,16 @@ def watched_sweep(queue: JobQueue, sweep_id: str, *, quiet: bool) -> CommitSweep
         counts = queue.counts(sweep_id)
         total, left = sum(counts.values()), counts[JobState.WAITING] + counts[JobState.RUNNING]
         words = f"{total - left:,} of {counted(total, 'commit')} done, {counts[JobState.RUNNING]:,} running"
-        failed = counts[JobState.DEAD]
-        return f"{words}{f', {failed:,} failed' if failed else ''}", None if left else True
+        others = {"failed": counts[JobState.DEAD], "cancelled": counts[JobState.CANCELLED]}
+        words += "".join(f", {count:,} {name}" for name, count in others.items() if count)
+        return words, None if left else True
 
     _followed(queue, sweep_id, state, quiet=quiet)
     record = history.get_sweep(sweep_id)
     if record is None:
+        why = next((f": {one.reason}" for one in queue.list(sweep_id=sweep_id, limit=1) if one.reason), "")
         hint = "`codeloupe jobs list` shows what there is"
-        raise JobNotDone(f"nothing of the sweep {sweep_id} was reviewed", hint=hint)
+        raise JobNotDone(f"nothing of the sweep {sweep_id} was reviewed{why}", hint=hint)
     if not record.finished:
         from codeloupe.engine.history import judged_sweep
 
@@ -332,9 +338,15 @@ def _followed(queue: JobQueue, name: str, state: Callable[[], tuple[str, Any]], 
 
 
 def _number(word: str) -> int:
-    if not word.isdigit() or len(word) > 18:
+    if not re.fullmatch("[0-9]{1,18}", word):
         raise UsageError(f"{word!r} is not the number of a job", hint="`codeloupe jobs list` shows them")
     return int(word)
+
+
+def _some(count: int, sweep_id: str, state: str) -> int:
+    if not count:
+        raise UsageError(f"no job of the sweep {sweep_id} {state}", hint="`codeloupe jobs list` shows what there is")
+    return count
 
 
 def _sweep_id(word: str) -> str:

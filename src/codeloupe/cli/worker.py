@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -52,10 +53,16 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := [name for name in queues if name not in QUEUES] or not queues:
         what = f"{unknown[0]!r} is not a queue" if isinstance(unknown, list) else "--queues names no queue"
         raise UsageError(what, hint=f"the queues are {', '.join(QUEUES)}")
-    if arguments.concurrency < 1 or arguments.grace < 0 or arguments.cache_gb <= 0:
+    if arguments.concurrency < 1 or not (0 <= arguments.grace < 1e9 and 0 < arguments.cache_gb < 1e9):
         raise UsageError(
             "--concurrency, --grace and --cache-gb must be above 0", hint="leave them out for the defaults"
         )
+    if arguments.pulse is not None:
+        try:
+            arguments.pulse.touch()
+        except OSError as error:
+            message = f"the file {arguments.pulse} of --pulse cannot be written: {error.strerror}"
+            raise UsageError(message, hint="name a file in a directory that is there, or leave it out") from error
     set_up_logging(verbose=True)
     if arguments.quiet:
         logging.getLogger("codeloupe").setLevel(logging.WARNING)
@@ -63,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opened_queue() as queue:
         cache = arguments.cache or state_directory(os.environ) / "mirrors"
         mirrors = MirrorCache(cache, max_bytes=round(arguments.cache_gb * 1000**3), token_of=_token_of)
+        mirrors.check()
         executor = JobExecutor(queue.database, mirrors)
         worker = Worker(
             queue.database,
@@ -91,8 +99,9 @@ async def _run(worker: object, arguments: argparse.Namespace) -> None:
 
 async def _beat(file: Path | None) -> None:
     while file is not None:
-        file.touch()
-        os.utime(file, (time.time(),) * 2)
+        with suppress(OSError):  # a disk that is full for a while must not look like a worker that is stuck for ever
+            file.touch()
+            os.utime(file, (time.time(),) * 2)
         await asyncio.sleep(5.0)
 
 

@@ -149,6 +149,11 @@ class MirrorCache:
                 with suppress(OSError):  # then it was used when the block began
                     os.utime(mirror.path)
 
+    def check(self) -> None:
+        """Raises UsageError when the directory cannot be used."""
+        with self._reporting(), temporary_directory(self._directory):
+            pass
+
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         """Whatever the disk refuses in the block is a UsageError."""
@@ -163,7 +168,8 @@ class MirrorCache:
             reason = f"{error.strerror or error} ({error.filename or self._directory})"
             message = f"the cache of repositories in {self._directory} cannot be used: {reason}"
             hint = "check its permissions and the room on its disk, which must be a local one"
-            raise UsageError(message, hint=hint) from error
+            # Another machine may have room.
+            raise UsageError(message, hint=hint, retryable=True) from error
 
     async def _join_or_fetch(self, address: RemoteAddress, need: _Need, use: ExitStack) -> _Mirror:
         """A mirror that has what is needed, and that nobody removes until `use` is closed."""

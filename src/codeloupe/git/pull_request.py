@@ -349,10 +349,9 @@ def remote_failure(address: RemoteAddress, completed: Completed, *, otherwise: s
         hint = "the pull request may have moved: try again; --base must be a commit that the remote has"
         return RevisionError(f"{name} does not offer a commit that was requested", hint=hint)
     if "No space left on device" in said:
-        message = f"{name} cannot be fetched: there is no space left on the disk"
-        return GitFailed(
-            message, program="git", status=completed.exit_code, stderr=said, hint="make room and try again"
-        )
+        message, code = f"{name} cannot be fetched: there is no space left on the disk", completed.exit_code
+        hint = "make room and try again"
+        return GitFailed(message, program="git", status=code, stderr=said, hint=hint, retryable=True)
     if _WANTS_LOGIN.search(said) and _token_for(address):
         hint = "check that the token has not expired, and that it may read this repository"
         return UsageError(f"{name} does not accept the token for it, or does not exist", hint=hint)
@@ -371,7 +370,7 @@ def remote_failure(address: RemoteAddress, completed: Completed, *, otherwise: s
         return UsageError(f"{name} cannot be fetched: {reason}", hint=hint)
     hint = f"check the network and the address, and try again, or {otherwise}"
     message, code = f"{name} could not be reached: {reason}", completed.exit_code
-    return GitFailed(message, program="git", status=code, stderr=said, hint=hint)
+    return GitFailed(message, program="git", status=code, stderr=said, hint=hint, retryable=True)
 
 
 FETCH = (

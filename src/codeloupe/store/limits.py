@@ -232,6 +232,13 @@ class SharedLimits:
         """Keep all that this process holds for another lease."""
         self.database.change(_RENEW, (str(self._owner), self._clock(), self.lease_seconds))
 
+    @persistent
+    def seconds_until_open(self) -> float:
+        """How long until the first of the accounts opens that are paused; 0 where none is."""
+        query = f"SELECT min(opens_at - now) FROM limit_accounts, (SELECT {_NOW} AS now) AS c WHERE opens_at > now"  # noqa: S608 - ours
+        ((seconds,),) = self.database.select(query, (self._clock(),))
+        return float(seconds or 0.0)
+
     def _state(self, connection: Connection, request: LimitedRequest) -> _State:
         rows = connection.execute(
             _STATE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from codeloupe.model.scope import CommitScope, PullRequestScope, RangeScope, Sco
 from codeloupe.model.sweep import CommitQuery, CommitReview
 from codeloupe.pipelines.run import RunOptions
 from codeloupe.runtime import Runtime
+from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.workers.jobs import Job, JobKind, Outcome, Progress
 from codeloupe.workers.worker import JobFailed, Report
@@ -81,8 +83,15 @@ class JobExecutor:
                     review = await runtime.review(scope, repo=place, **options)
         outcome = Outcome(exit_code=review.exit_code, summary=review.summary, review_id=review.review_id)
         if reason := _why_again(review):
-            raise JobFailed(reason, retryable=True, outcome=outcome)
+            raise await self._failed(reason, review, outcome)
         return outcome
+
+    async def _failed(self, reason: str, review: Review, outcome: Outcome) -> JobFailed:
+        """A job that is tried again: under a rate limit when the service opens again, if that is known."""
+        wait = 0.0
+        if any(error.kind == "rate_limited" for error in review.errors):
+            wait = await asyncio.to_thread(SharedLimits(self._database).seconds_until_open)
+        return JobFailed(reason, retryable=True, outcome=outcome, wait_seconds=wait)
 
     async def _review_commit(self, job: Job, report: Report) -> Outcome:
         part = job.sweep
@@ -97,7 +106,7 @@ class JobExecutor:
                 reviewed = await runtime.review_commit(part, repo=place, fresh=job.fresh, emit=_listening(report))
         outcome = Outcome(exit_code=_exit_code(reviewed), summary=_in_short(reviewed), sweep_id=part.sweep_id)
         if reviewed.review is not None and (reason := _why_again(reviewed.review)):
-            raise JobFailed(reason, retryable=True, outcome=outcome)
+            raise await self._failed(reason, reviewed.review, outcome)
         return outcome
 
     async def _run_pipeline(self, job: Job, report: Report) -> Outcome:

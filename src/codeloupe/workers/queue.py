@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from importlib import resources
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from codeloupe.errors import StoreError, UsageError
+from codeloupe.errors import UsageError
 from codeloupe.model.agent import Priority
 from codeloupe.store.interface import Connection
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.workers.jobs import Job, JobRecord, JobState, Outcome, Progress
+from codeloupe.workers.jobs import Job, JobKind, JobRecord, JobState, Outcome, Progress
 
+_Kept = TypeVar("_Kept")
 TASK = "codeloupe"
 CHANNEL = "codeloupe_jobs"
 # How many numbers of the queue a priority has.
@@ -48,6 +51,9 @@ _LIST = "`codeloupe jobs list` shows what there is"
 _MOST_DEATHS = 10
 # Names the locks under which priorities are given out, and the dead are looked for; numbers that nobody else uses.
 _RANKS, _RESCUING = 0x72616E6B, 0x72657363
+# What is asked, whoever asks.
+_REQUEST = "({} -> 'job') - '{{priority,tenant,description}}'::text[]"
+_ENDED = "('succeeded', 'failed', 'cancelled', 'aborted')"
 _OF_SWEEP = "args #>> '{job,sweep,sweep_id}' = ?"
 _DEAD = "w.id = ANY (?) OR w.last_heartbeat < now() - make_interval(secs => ?)"
 _FAIR_ORDER = """
@@ -64,11 +70,34 @@ _FAIR_ORDER = """
     UPDATE procrastinate_jobs AS j SET priority = fair.priority FROM fair
     WHERE j.id = fair.id AND j.status = 'todo' AND j.priority <> fair.priority
 """
+# Of a pull request or a run at most one job waits.
+_HAS_SUCCESSOR = (
+    "EXISTS (SELECT FROM procrastinate_jobs AS o WHERE o.status = 'todo' AND o.queueing_lock = j.queueing_lock)"
+)
+# The oldest jobs have the lowest numbers.
+_FORGET = f"""
+    WITH old AS (
+        SELECT j.id FROM procrastinate_jobs AS j WHERE j.status IN {_ENDED} AND NOT EXISTS (
+            SELECT FROM procrastinate_events AS e
+            WHERE e.job_id = j.id AND e.at > now() - make_interval(secs => 86400 * ?::double precision)
+        ) ORDER BY j.id LIMIT ? FOR UPDATE SKIP LOCKED
+    ), states AS (DELETE FROM job_states WHERE job_id IN (SELECT id FROM old))
+    DELETE FROM procrastinate_jobs WHERE id IN (SELECT id FROM old)
+"""  # noqa: S608 - words of ours
+_AT_ONCE = 1000
+_INSERTED = '{"type": "job_inserted", "job_id": 0}'
 _OF_THE_DEAD = f"""
-    SELECT j.id, coalesce(s.deaths, 0), j.abort_requested FROM procrastinate_jobs AS j
+    SELECT j.id, coalesce(s.deaths, 0), j.abort_requested OR {_HAS_SUCCESSOR} FROM procrastinate_jobs AS j
     LEFT JOIN procrastinate_workers AS w ON w.id = j.worker_id LEFT JOIN job_states AS s ON s.job_id = j.id
     WHERE j.status = 'doing' AND (w.id IS NULL OR {_DEAD}) FOR UPDATE OF j SKIP LOCKED
 """  # noqa: S608 - words of ours
+
+
+def put_back(at: str) -> str:
+    """SQL that puts the running job `j` back into the queue; cancelled, or if another waits in its place, it ends."""
+    return f"""
+    CASE WHEN j.abort_requested OR {_HAS_SUCCESSOR} THEN procrastinate_finish_job_v1(j.id, 'aborted', false)
+    ELSE procrastinate_retry_job_v2(j.id, {at}, NULL, NULL, NULL) END"""
 
 
 def top_of(priority: Priority) -> int:
@@ -114,13 +143,16 @@ class JobQueue:
 
     def _ask_alone(self, job: Job, priority: Priority) -> int:
         with self.database.writing(f"job {job.alone}") as connection:
+            wanted = _as_json({"job": msgspec.to_builtins(job)})
             running = connection.execute(
-                "SELECT id, args -> 'job' ->> 'head' FROM procrastinate_jobs WHERE lock = ? AND status = 'doing'",
-                (job.alone,),
+                f"SELECT id, args #>> '{{job,head}}', {_REQUEST.format('args')} = {_REQUEST.format('?::jsonb')}"  # noqa: S608 - ours
+                " FROM procrastinate_jobs WHERE lock = ? AND status = 'doing' AND NOT abort_requested",
+                (wanted, job.alone),
             ).fetchone()
-            if running is not None and job.head and running[1] == job.head:
+            if running is not None and job.head and running[2]:
                 return int(running[0])
-            if running is not None and job.pull_request is not None:
+            # One with other options waits for that of the same head.
+            if running is not None and job.pull_request is not None and (not job.head or running[1] != job.head):
                 connection.execute("SELECT procrastinate_cancel_job_v1(?, true, false)", (running[0],))
                 _note(connection, running[0], "a newer commit was pushed to this pull request")
             waiting = connection.execute(
@@ -132,7 +164,7 @@ class JobQueue:
                 number = top_of(priority) if priority < priority_of(waiting[1]) else waiting[1]
                 connection.execute(
                     "UPDATE procrastinate_jobs SET args = ?::jsonb, priority = ? WHERE id = ?",
-                    (_as_json({"job": msgspec.to_builtins(job)}), number, waiting[0]),
+                    (wanted, number, waiting[0]),
                 )
                 return int(waiting[0])
             return _put(connection, (job,), priority)[0]
@@ -192,26 +224,50 @@ class JobQueue:
         if record.state not in (JobState.DEAD, JobState.CANCELLED):
             hint = "only a job that is dead or cancelled can be tried again"
             raise UsageError(f"the job {job_id} is {record.state.value}", hint=hint)
+        self._retry("id = ?", job_id)
+        return self.find(job_id)
+
+    def retry_sweep(self, sweep_id: str) -> int:
+        """Put all jobs of a sweep that are dead or cancelled back into the queue; how many there were."""
+        self.prepare()
+        return self._retry(_OF_SWEEP, sweep_id)
+
+    def _retry(self, condition: str, value: object) -> int:
         with self.database.writing() as connection:
+            ended = f"procrastinate_jobs WHERE {condition} AND status IN ('failed', 'cancelled', 'aborted')"
+            locks = f"SELECT queueing_lock FROM {ended}"  # noqa: S608 - words of ours
+            waiting = connection.execute(
+                f"SELECT id FROM procrastinate_jobs WHERE status = 'todo' AND queueing_lock IN ({locks})",  # noqa: S608 - ours
+                (value,),
+            ).fetchone()
+            if waiting is not None:
+                message = f"the job {waiting[0]}, which waits, is about the same"
+                raise UsageError(message, hint=f"`codeloupe jobs watch {waiting[0]}` follows it")
+            rows = connection.execute(f"SELECT id FROM {ended} FOR UPDATE", (value,)).fetchall()  # noqa: S608 - ours
+            chosen = [number for (number,) in rows]
             connection.execute(
-                "UPDATE job_states SET failures = 0, deaths = 0, reason = '' WHERE job_id = ?", (job_id,)
+                "UPDATE job_states SET failures = 0, deaths = 0, reason = '', outcome = NULL WHERE job_id = ANY (?)",
+                (chosen,),
             )
             connection.execute(
                 "UPDATE procrastinate_jobs SET status = 'todo', scheduled_at = NULL, abort_requested = false"
-                " WHERE id = ? AND status IN ('failed', 'cancelled', 'aborted')",
-                (job_id,),
+                " WHERE id = ANY (?)",
+                (chosen,),
             )
             # Workers wait for the word that a job came in, and this one did not.
-            connection.execute(
-                "SELECT pg_notify('procrastinate_any_queue_v1', payload),"
-                " pg_notify('procrastinate_queue_v1#' || queue_name, payload) FROM (SELECT queue_name,"
-                " json_build_object('type', 'job_inserted', 'job_id', id)::text AS payload FROM procrastinate_jobs"
-                " WHERE id = ?) AS one",
-                (job_id,),
-            )
-        return self.find(job_id)
+            connection.execute("SELECT pg_notify('procrastinate_any_queue_v1', ?)", (_INSERTED,))
+        return len(chosen)
 
-    def rescue(self, *, dead_seconds: float, gone: Sequence[int] = ()) -> int:
+    def forget(self, *, days: float = 30.0) -> int:
+        """Remove jobs that ended so long ago, a thousand at a time; how many. What they came to is in the history."""
+        self.prepare()
+        count = removed = _AT_ONCE
+        while removed == _AT_ONCE:
+            removed = self.database.change(_FORGET, (days, _AT_ONCE))
+            count += removed
+        return count - _AT_ONCE
+
+    def rescue(self, *, dead_seconds: float | None, gone: Sequence[int] = ()) -> int:
         """Put the jobs of dead workers back: of those `gone`, and of those without a pulse for so long; how many.
 
         A job whose worker dies again and again may be what kills it: it waits longer each time, and then is dead.
@@ -222,8 +278,8 @@ class JobQueue:
             if not connection.execute("SELECT pg_try_advisory_xact_lock(?)", (_RESCUING,)).fetchone()[0]:
                 return 0
             rows = connection.execute(_OF_THE_DEAD, (list(gone), dead_seconds)).fetchall()
-            for job_id, deaths, is_cancelled in rows:
-                if is_cancelled:
+            for job_id, deaths, is_over in rows:
+                if is_over:
                     connection.execute("SELECT procrastinate_finish_job_v1(?, 'aborted', false)", (job_id,))
                 elif deaths >= _MOST_DEATHS:
                     connection.execute("SELECT procrastinate_finish_job_v1(?, 'failed', false)", (job_id,))
@@ -247,8 +303,7 @@ class JobQueue:
         """Put a running job that nobody works on back into the queue."""
         with self.database.writing() as connection:
             connection.execute(
-                "SELECT procrastinate_retry_job_v2(id, now(), NULL, NULL, NULL) FROM procrastinate_jobs"
-                " WHERE id = ? AND status = 'doing'",
+                f"SELECT {put_back('now()')} FROM procrastinate_jobs AS j WHERE j.id = ? AND j.status = 'doing'",  # noqa: S608 - ours
                 (job_id,),
             )
 
@@ -312,21 +367,30 @@ def _record(  # noqa: PLR0913, PLR0917 - the columns, in their order
 ) -> JobRecord:
     state = _STATES[status]
     try:
-        return JobRecord(
-            job_id=job_id,
-            job=msgspec.convert(job, Job),
-            state=state,
-            priority=priority_of(number),
-            attempts=attempts,
-            asked_at=asked_at,
-            started_at=started_at,
-            ended_at=ended_at if state.is_end else None,
-            again_at=scheduled_at if state is JobState.WAITING else None,
-            worker=(host or "") if state is JobState.RUNNING else "",
-            progress=msgspec.convert(progress or {}, Progress),
-            outcome=None if outcome is None else msgspec.convert(outcome, Outcome),
-            reason=reason or "",
-        )
+        known = msgspec.convert(job, Job)
     except msgspec.ValidationError as error:
-        message = f"the job {job_id} cannot be read: {error}"
-        raise StoreError(message, hint="it was asked for by another version of codeloupe; cancel it") from error
+        # Whoever lists jobs sees all others, and this one can be cancelled.
+        what = f"cannot be read, perhaps since another version of codeloupe asked for it: {error}"
+        known = Job(kind=JobKind.REVIEW, repository="", description=what)
+    return JobRecord(
+        job_id=job_id,
+        job=known,
+        state=state,
+        priority=priority_of(number),
+        attempts=attempts,
+        asked_at=asked_at,
+        started_at=started_at,
+        ended_at=ended_at if state.is_end else None,
+        again_at=scheduled_at if state is JobState.WAITING else None,
+        worker=(host or "") if state is JobState.RUNNING else "",
+        progress=_converted(progress, Progress) or Progress(),
+        outcome=_converted(outcome, Outcome),
+        reason=reason or "",
+    )
+
+
+def _converted(value: object, kind: type[_Kept]) -> _Kept | None:
+    """What a worker wrote; None for what another version wrote that cannot be read."""
+    with suppress(msgspec.ValidationError):
+        return None if value is None else msgspec.convert(value, kind)
+    return None

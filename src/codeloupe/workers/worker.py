@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import platform
 import random
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -24,7 +26,7 @@ import msgspec
 from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision, exceptions, jobs, manager
 from procrastinate.job_context import AbortReason
 from procrastinate.worker import Worker as QueueWorker
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from codeloupe.errors import CodeloupeError, StoreUnavailable
 from codeloupe.store.ledger import Owner
@@ -32,7 +34,7 @@ from codeloupe.store.postgres import SCHEMA, PostgresDatabase
 from codeloupe.store.postgres_connection import session_parameters
 from codeloupe.system.redaction import redact
 from codeloupe.workers.jobs import QUEUES, SWEEPS, Job, Outcome, Progress
-from codeloupe.workers.queue import CHANNEL, TASK, JobQueue
+from codeloupe.workers.queue import CHANNEL, TASK, JobQueue, put_back
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -42,28 +44,29 @@ GiveUp = Callable[[Job, str], Awaitable[None]]
 # Tries after the first that failed; waits begin with this many seconds and grow by this factor.
 _MOST_FAILURES, _FIRST_WAIT, _FACTOR, _LONGEST_WAIT = 4, 10.0, 3.0, 1800.0
 _PULSE_SECONDS, _DEAD_SECONDS, _LOOK_SECONDS = 5.0, 30.0, 3.0
-_START_TRIES = 30
+_START_TRIES, _FORGET_SECONDS = 30, 3600.0
 FETCH = """
 SELECT j.id, j.status, j.task_name, j.priority, j.lock, j.queueing_lock, j.args, j.scheduled_at, j.queue_name,
     j.attempts, j.worker_id, coalesce(s.failures, 0) AS failures
 FROM procrastinate_fetch_job_v2(%(queues)s::varchar[], %(worker_id)s) AS j LEFT JOIN job_states AS s ON s.job_id = j.id
 """
-# In one statement: what a job came to is known when it has ended, and not before.
+# In one statement: what a job came to is known when it has ended, and not before. One that went to another worker is
+# ended by that alone.
 _KEEP = """
-WITH kept AS (
-    INSERT INTO job_states (job_id, outcome, reason, failures) VALUES (%(id)s, %(outcome)s, %(reason)s, %(failures)s)
+WITH ours AS (
+    SELECT * FROM procrastinate_jobs WHERE id = %(id)s AND status = 'doing' AND worker_id = %(worker_id)s FOR UPDATE
+), kept AS (
+    INSERT INTO job_states (job_id, outcome, reason, failures)
+    SELECT id, %(outcome)s::jsonb, %(reason)s::text, %(failures)s::integer FROM ours
     ON CONFLICT (job_id) DO UPDATE SET outcome = excluded.outcome, failures = excluded.failures,
         reason = CASE WHEN excluded.reason = '' THEN job_states.reason ELSE excluded.reason END
-    RETURNING job_id
 )
 """
 FINISH = f"""{_KEEP}
-SELECT procrastinate_finish_job_v1(j.id, %(status)s, false), pg_notify('{CHANNEL}', j.id::text)
-FROM procrastinate_jobs AS j, kept WHERE j.id = kept.job_id AND j.status = 'doing' AND j.worker_id = %(worker_id)s
+SELECT procrastinate_finish_job_v1(j.id, %(status)s, false), pg_notify('{CHANNEL}', j.id::text) FROM ours AS j
 """  # noqa: S608 - words of ours
 _RETRY = f"""{_KEEP}
-SELECT procrastinate_retry_job_v2(j.id, %(at)s, NULL, NULL, NULL), pg_notify('{CHANNEL}', j.id::text)
-FROM procrastinate_jobs AS j, kept WHERE j.id = kept.job_id AND j.status = 'doing' AND j.worker_id = %(worker_id)s
+SELECT {put_back("%(at)s::timestamptz")}, pg_notify('{CHANNEL}', j.id::text) FROM ours AS j
 """  # noqa: S608 - words of ours
 _PROGRESS = f"""
 WITH told AS (
@@ -73,18 +76,29 @@ WITH told AS (
 SELECT pg_notify('{CHANNEL}', job_id::text) FROM told
 """  # noqa: S608 - words of ours
 _OURS = "SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = ?"
-_REGISTER = """
+# Others may have taken a worker for dead that was only cut off, and removed it: then it is there again.
+_BEAT = """
+WITH alive AS (
+    INSERT INTO procrastinate_workers (id) OVERRIDING SYSTEM VALUE VALUES (%(worker_id)s)
+    ON CONFLICT (id) DO UPDATE SET last_heartbeat = now()
+)
 INSERT INTO workers (worker_id, machine, owner, host, queues, concurrency)
 VALUES (%(worker_id)s, %(machine)s, %(owner)s, %(host)s, %(queues)s, %(concurrency)s)
+ON CONFLICT (worker_id) DO NOTHING
 """
 
 
 class JobFailed(Exception):
-    """A job did not come to its end. `retryable` says whether it may on another day; `outcome` is what there is."""
+    """A job did not come to its end. `retryable` says whether it may on another day; `outcome` is what there is.
 
-    def __init__(self, reason: str, *, retryable: bool, outcome: Outcome | None = None) -> None:
+    To try it again within `wait_seconds` would be in vain.
+    """
+
+    def __init__(
+        self, reason: str, *, retryable: bool, outcome: Outcome | None = None, wait_seconds: float = 0.0
+    ) -> None:
         super().__init__(reason)
-        self.reason, self.retryable, self.outcome = reason, retryable, outcome
+        self.reason, self.retryable, self.outcome, self.wait_seconds = reason, retryable, outcome, wait_seconds
 
 
 class _Ending(msgspec.Struct):
@@ -93,6 +107,7 @@ class _Ending(msgspec.Struct):
     failures: int = 0
     reason: str = ""
     outcome: Outcome | None = None
+    is_cancelled: bool = False
 
 
 class _Manager(manager.JobManager):
@@ -113,8 +128,12 @@ class _Manager(manager.JobManager):
 
         # A sweep's place that became free meanwhile is looked at again: the next look would be seconds away.
         while row["id"] is None and wanted != (wanted := self._worker.open_queues()):
-            row = await self._outlasting(fetch)
+            try:
+                row = await self._outlasting(fetch, until=lambda: self._worker.is_stopping)
+            except exceptions.ConnectorException:
+                return None
         if row["id"] is None:
+            self._worker.note_idle()
             return None
         self.endings[row["id"]] = _Ending(failures=row.pop("failures"))
         return jobs.Job.from_row(row)
@@ -128,7 +147,8 @@ class _Manager(manager.JobManager):
         await self._end(_RETRY, job, at=retry_at)
 
     async def _end(self, statement: str, job: jobs.Job, **values: Any) -> None:
-        ending = self.endings.pop(job.id or 0, _Ending())
+        # Known until that is recorded: a job that nobody here knows of is handed back.
+        ending = self.endings.setdefault(job.id or 0, _Ending())
         known = {
             "id": job.id,
             "worker_id": job.worker_id,
@@ -136,20 +156,32 @@ class _Manager(manager.JobManager):
             "reason": ending.reason.replace("\0", ""),
             "failures": ending.failures,
         }
+        try:
+            await self._outlasting(lambda: self.connector.execute_query_async(statement, **known, **values))
+        finally:
+            # Handed back, it may be here again already.
+            if self.endings.get(job.id or 0) is ending:
+                del self.endings[job.id or 0]
+            self._worker.wake()
 
-        async def end() -> None:
-            # Gone to another worker, which ends it, it is none of ours any more: nothing is found then.
-            await self.connector.execute_query_async(statement, **known, **values)
-
-        await self._outlasting(end)
-
-    async def update_heartbeat(self, worker_id: int) -> None:
-        await self._outlasting(lambda: super(_Manager, self).update_heartbeat(worker_id))
+    async def prune_stalled_workers(self, seconds_since_heartbeat: float) -> list[int]:  # noqa: ARG002 - as there
+        return []  # that is for those who look for the dead, together with their jobs
 
     async def register_worker(self) -> int:
-        number = self.number = await super().register_worker()
-        await self.connector.execute_query_async(_REGISTER, worker_id=number, **self._worker.about())
-        return number
+        self.number = await self._outlasting(super().register_worker)
+        await self.update_heartbeat(self.number)
+        return self.number
+
+    async def update_heartbeat(self, worker_id: int) -> None:
+        known = {"worker_id": worker_id, **self._worker.about()}
+        await self._outlasting(lambda: self.connector.execute_query_async(_BEAT, **known))
+
+    async def unregister_worker(self, worker_id: int) -> None:
+        self.number = 0
+        # If that fails, others see that this process is gone.
+        with contextlib.suppress(exceptions.ConnectorException, TimeoutError):
+            async with asyncio.timeout(5.0):
+                await super().unregister_worker(worker_id)
 
     async def listen_for_jobs(self, **named: Any) -> None:
         while True:
@@ -158,14 +190,18 @@ class _Manager(manager.JobManager):
     async def list_jobs_to_abort_async(self, queue: str | None = None) -> Iterable[int]:
         return await self._outlasting(lambda: super(_Manager, self).list_jobs_to_abort_async(queue))
 
-    async def _outlasting(self, step: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """Run a step, again while the database is away. Each of them may be run twice."""
+    async def _outlasting(
+        self, step: Callable[[], Awaitable[_Answer]], *, until: Callable[[], bool] | None = None
+    ) -> _Answer:
+        """Run a step, which may be run twice, again while the database is away: until then, or the end of a stop."""
         wait = 0.1
         while True:
             try:
                 return await step()
             except exceptions.ConnectorException as error:
                 self._worker.note_lost(error)
+                if (until or self._worker.has_to_end)():
+                    raise
             await asyncio.sleep(wait * (0.5 + random.random()))  # noqa: S311 - so that not all come back at once
             wait = min(2 * wait, 5.0)
 
@@ -179,12 +215,13 @@ class _Retries(BaseRetryStrategy):
     def get_retry_decision(self, *, exception: BaseException, job: jobs.Job) -> RetryDecision | None:
         ending = self._worker.manager.endings.setdefault(job.id or 0, _Ending())
         if isinstance(exception, exceptions.JobAborted | asyncio.CancelledError):
-            return RetryDecision() if self._worker.is_stopping else None
+            return None if ending.is_cancelled else RetryDecision()
         ending.failures += 1
         if not may_pass(exception) or ending.failures > _MOST_FAILURES:
             return None
         wait = min(_FIRST_WAIT * _FACTOR ** (ending.failures - 1), _LONGEST_WAIT)
-        return RetryDecision(retry_in={"seconds": round(wait * (0.75 + random.random() / 2))})  # noqa: S311 - spread
+        wait = getattr(exception, "wait_seconds", 0.0) + wait * (0.75 + random.random() / 2)  # noqa: S311 - spread
+        return RetryDecision(retry_in={"seconds": round(wait)})
 
 
 def may_pass(error: BaseException) -> bool:
@@ -219,9 +256,12 @@ class Worker:
         self._owner = Owner.here()
         self._sweeps_running = 0
         self._unknown: set[int] = set()
-        self._wake: Callable[[], None] | None = None
-        self._is_lost = False
-        self.is_stopping = False
+        self._worker: QueueWorker | None = None
+        self._is_lost = self._stops_idle = False
+        # Since when the database can be reached: the pulse of the others says nothing about the time before.
+        self._reached_at = time.monotonic()
+        self._ends_at = math.inf
+        self._forgets_at = time.monotonic() + random.uniform(0.0, _FORGET_SECONDS)  # noqa: S311 - not all at once
         sizes: dict[str, Any] = {"min_size": 1, "max_size": 4, "timeout": 15.0}
         kwargs = session_parameters(database.url, SCHEMA)
         connector = PsycopgConnector(kwargs=kwargs, configure=_each_by_itself, pool_factory=_pool, **sizes)
@@ -242,27 +282,47 @@ class Worker:
         is_full = self._sweeps_running >= self._concurrency - kept_free
         return [queue for queue in self._queues if queue != SWEEPS or not is_full]
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing new is begun."""
+        return self._ends_at < math.inf
+
+    def has_to_end(self) -> bool:
+        """Whether a stop has no time left."""
+        return time.monotonic() >= self._ends_at
+
+    def wake(self) -> None:
+        """Have the queue looked at again: a job has ended."""
+        if self._worker is not None:
+            self._worker._new_job_event.set()  # noqa: SLF001 - it has no other way
+
+    def note_idle(self) -> None:
+        """Stop, if that is wanted, when there was no job for any place and none is running."""
+        if self._stops_idle and self._worker is not None and not self.manager.endings:
+            self._worker.stop()  # type: ignore[no-untyped-call]  # it has no types
+
     def note_lost(self, error: Exception) -> None:
         """Say once that the database is away."""
         cause = error.__cause__ or error
         if not self._is_lost:
             _log.warning("the database is away, and is waited for: %s", redact(" ".join(str(cause).split())))
         self._is_lost = True
+        self._reached_at = time.monotonic()
 
     async def run(self, *, wait: bool = True) -> None:
-        """Work until a signal comes, or without `wait` until no job is left. Raises StoreError if it cannot begin."""
+        """Work until a signal comes, or without `wait` until no job is due. Raises StoreError if it cannot begin."""
         # What they log is in our own words too, and theirs hold what jobs were asked with.
         for name in ("procrastinate", "psycopg"):
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
+        self._stops_idle = not wait
         await self._prepared()
         async with self._opened():
-            worker = QueueWorker(
+            self._worker = QueueWorker(
                 self._app,
                 queues=None,
                 name=None,
                 concurrency=self._concurrency,
-                wait=wait,
                 fetch_job_polling_interval=_LOOK_SECONDS,
                 abort_job_polling_interval=_LOOK_SECONDS,
                 shutdown_graceful_timeout=self._grace_seconds,
@@ -270,10 +330,8 @@ class Worker:
                 update_heartbeat_interval=_PULSE_SECONDS,
                 stalled_worker_timeout=10**9,
             )
-            # To it a place that is kept free of sweeps is a place without a job: it waits for the next word.
-            self._wake = worker._new_job_event.set  # noqa: SLF001 - it has no other way
-            with self._stopping_by_signals(worker):
-                await worker.run()  # type: ignore[no-untyped-call]  # it has no types
+            with self._stopping_by_signals(self._worker):
+                await self._worker.run()  # type: ignore[no-untyped-call]  # it has no types
 
     async def _prepared(self) -> None:
         """Wait for a server that just starts, as both may do at the start of a machine; one that is wrong is said."""
@@ -293,7 +351,7 @@ class Worker:
     async def _opened(self) -> AsyncIterator[None]:
         try:
             await self._app.open_async()
-        except exceptions.ConnectorException as error:
+        except (exceptions.ConnectorException, PoolTimeout) as error:
             message = f"the database {self.queue.database.name} cannot be reached by this worker"
             raise StoreUnavailable(message, hint="look whether it is up, and start the worker again") from error
         looking = asyncio.create_task(self._look_for_the_dead())
@@ -312,12 +370,13 @@ class Worker:
             if self.is_stopping:
                 # Asked twice: somebody does not want to wait.
                 worker.shutdown_graceful_timeout = 0.0
+                self._ends_at = time.monotonic()
                 for task, context in list(worker._running_jobs.items()):  # noqa: SLF001 - it has no other way
                     worker._abort_job(task, context, AbortReason.SHUTDOWN)  # noqa: SLF001 - as above
-            elif worker._running_jobs:  # noqa: SLF001 - as above
-                count = len(worker._running_jobs)  # noqa: SLF001 - as above
-                _log.warning("stopping: %d running jobs have %g s to end", count, self._grace_seconds)
-            self.is_stopping = True
+            else:
+                self._ends_at = time.monotonic() + self._grace_seconds
+                if count := len(worker._running_jobs):  # noqa: SLF001 - as above
+                    _log.warning("stopping: %d running jobs have %g s to end", count, self._grace_seconds)
             worker.stop()  # type: ignore[no-untyped-call]  # as below
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -328,29 +387,38 @@ class Worker:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
 
-    async def _perform(self, context: JobContext, job: dict[str, Any]) -> None:
+    async def _perform(self, context: JobContext, /, job: object = None, **_others: object) -> None:
         ending = self.manager.endings.setdefault(context.job.id or 0, _Ending())
-        asked = msgspec.convert(job, Job)
         is_of_sweep = context.job.queue == SWEEPS
         self._sweeps_running += is_of_sweep
-        _log.info("job %s: %s", context.job.id, asked.description)
         try:
-            with _Reporter(partial(self._tell, context.job.id or 0)) as reporter:
+            await self._do(context.job.id or 0, job, ending)
+        except asyncio.CancelledError:
+            ending.is_cancelled = context.abort_reason() is AbortReason.USER_REQUEST
+            raise
+        finally:
+            self._sweeps_running -= is_of_sweep
+            # To the queue a place that is kept free of sweeps is a place without a job: it waits for the next word.
+            self.wake()
+
+    async def _do(self, number: int, job: object, ending: _Ending) -> None:
+        asked: Job | None = None
+        try:
+            asked = _readable(job)
+            _log.info("job %s: %s", number, asked.description[:200])
+            with _Reporter(partial(self._tell, number)) as reporter:
                 ending.outcome = await self._execute(asked, reporter.take)
-            _log.info("job %s is done: %s", context.job.id, ending.outcome.summary or ending.outcome.exit_code)
+            _log.info("job %s is done: %s", number, ending.outcome.summary or ending.outcome.exit_code)
         except Exception as error:  # whatever it was, it is why this job failed
             ending.reason = _reason(error)
             ending.outcome = getattr(error, "outcome", None)
-            _log.warning("job %s failed: %s", context.job.id, ending.reason, exc_info=not _is_known(error))
-            if self._give_up is not None and (not may_pass(error) or ending.failures >= _MOST_FAILURES):
+            _log.warning("job %s failed: %s", number, ending.reason, exc_info=not _is_known(error))
+            is_last = not may_pass(error) or ending.failures >= _MOST_FAILURES
+            if self._give_up is not None and asked is not None and is_last:
                 await self._give_up(asked, ending.reason)
             if isinstance(error, JobFailed) and ending.outcome is not None and ending.failures >= _MOST_FAILURES:
                 return  # there is an outcome, which says itself what it lacks
             raise
-        finally:
-            self._sweeps_running -= is_of_sweep
-            if is_of_sweep and self._wake is not None:
-                self._wake()
 
     async def _tell(self, job_id: int, progress: Progress) -> None:
         """Tell others how far a job is. It is only for those who watch: no job waits for a database that is away."""
@@ -361,10 +429,14 @@ class Worker:
     async def _look_for_the_dead(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS * (0.75 + random.random() / 2))  # noqa: S311 - not all at once
+            if not self.manager.number:
+                continue
             try:
+                # After a sleep of this machine, for example, its own pulse is old too.
+                await self.manager.update_heartbeat(self.manager.number)
                 found = await asyncio.to_thread(self._rescue)
                 self._is_lost = False
-            except CodeloupeError as error:
+            except (CodeloupeError, exceptions.ConnectorException) as error:
                 self.note_lost(error)
             else:
                 if found:
@@ -376,7 +448,12 @@ class Worker:
         rows = self.queue.database.select(here, (self._owner.machine,))
         known = ((number, Owner.parse(owner)) for number, owner in rows)
         gone = [number for number, owner in known if owner is not None and owner.is_gone()]
-        found = self.queue.rescue(dead_seconds=self._dead_seconds, gone=gone)
+        # While the database was away nobody's pulse could be seen: the living have time to show theirs.
+        has_watched = time.monotonic() - self._reached_at > self._dead_seconds
+        if time.monotonic() >= self._forgets_at:
+            self._forgets_at = time.monotonic() + _FORGET_SECONDS
+            self.queue.forget()
+        found = self.queue.rescue(dead_seconds=self._dead_seconds if has_watched else None, gone=gone)
         # The answer to a fetch may be lost on its way: then a job is ours, and nobody here knows of it.
         ours = {number for (number,) in self.queue.database.select(_OURS, (self.manager.number,))}
         unknown = ours - set(self.manager.endings)
@@ -421,6 +498,14 @@ class _Reporter:
     def __exit__(self, *_: object) -> None:
         if self._telling is not None:
             self._telling.cancel()
+
+
+def _readable(job: object) -> Job:
+    try:
+        return msgspec.convert(job, Job)
+    except msgspec.ValidationError as error:
+        reason = f"it cannot be read, perhaps since another version of codeloupe asked for it: {error}"
+        raise JobFailed(reason, retryable=False) from error
 
 
 def _is_known(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import Priority
@@ -35,6 +36,10 @@ def commits(repository: str, count: int, *, tenant: str = "", sweep_id: str = "a
 def pull_request(number: int = 7, head: str = "", repository: str = "shop") -> Job:
     what = f"{repository}#{number}"
     return Job(kind=JobKind.REVIEW, repository=repository, description=what, pull_request=str(number), head=head)
+
+
+def run() -> Job:
+    return Job(kind=JobKind.PIPELINE, repository="shop", description="run", run_id="r")
 
 
 def take(queue: JobQueue, count: int = 1, worker: int | None = None) -> list[str]:
@@ -165,6 +170,69 @@ def test_a_cancelled_job_of_a_worker_that_died_is_not_tried_again(queue: JobQueu
     queue.cancel(number)
     queue.rescue(dead_seconds=30.0)
     assert queue.find(number).state is JobState.CANCELLED
+
+
+def test_a_job_about_which_another_waits_ends_and_holds_up_nobody(queue: JobQueue) -> None:
+    first = queue.ask(run(), priority=Priority.PERSON)[0]
+    gone = running(queue)
+    take(queue, worker=gone)
+    second = queue.ask(run(), priority=Priority.PERSON)[0]
+    other = queue.ask(*commits("r", 1), priority=Priority.SWEEP)[0]
+    with queue.database.writing() as connection:
+        connection.execute("SELECT procrastinate_fetch_job_v2(ARRAY['sweeps'], ?)", (gone,))
+    assert queue.rescue(dead_seconds=30, gone=[gone]) == 2
+    assert [queue.find(one).state.value for one in (first, second, other)] == ["cancelled", "waiting", "waiting"]
+    with pytest.raises(UsageError, match=f"the job {second}, which waits, is about the same"):
+        queue.retry(first)
+    take(queue)
+    third = queue.ask(run(), priority=Priority.PERSON)[0]
+    queue.hand_back(second)
+    assert [queue.find(one).state.value for one in (second, third)] == ["cancelled", "waiting"]
+
+
+def test_who_wants_something_else_of_a_pull_request_does_not_get_what_runs_for_another(queue: JobQueue) -> None:
+    first = queue.ask(pull_request(head="h"), priority=Priority.PERSON)[0]
+    take(queue)
+    assert queue.ask(replace(pull_request(head="h"), tenant="b"), priority=Priority.PULL_REQUEST) == (first,)
+    other = queue.ask(replace(pull_request(head="h"), base="release"), priority=Priority.PERSON)[0]
+    assert other != first
+    # The first looks at the newest commit too, and goes on.
+    assert queue.database.select("SELECT abort_requested FROM procrastinate_jobs WHERE id = ?", (first,)) == [(False,)]
+    # Whoever asks for what was just cancelled gets a job of their own.
+    queue.cancel(other)
+    queue.cancel(first)
+    assert queue.ask(pull_request(head="h"), priority=Priority.PERSON) not in ((first,), (other,))
+
+
+def test_a_job_that_cannot_be_read_hides_no_other_and_can_be_cancelled(queue: JobQueue) -> None:
+    (good,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    (bad,) = queue.ask(*commits("r", 1), priority=Priority.SWEEP)
+    queue.database.change('UPDATE procrastinate_jobs SET args = \'{"job": {"kind": "odd"}}\' WHERE id = ?', (bad,))
+    queue.database.change(
+        "INSERT INTO job_states (job_id, outcome, progress) VALUES (?, '[]', '{\"done\": \"x\"}')", (bad,)
+    )
+    assert [record.job_id for record in queue.list()] == [bad, good]
+    assert "cannot be read" in queue.find(bad).job.description
+    assert queue.cancel(bad).state is JobState.CANCELLED
+
+
+def test_what_is_left_of_a_sweep_is_tried_again_as_one(queue: JobQueue) -> None:
+    numbers = queue.ask(*commits("r", 3), priority=Priority.SWEEP)
+    take(queue)
+    assert queue.cancel_sweep("a" * 32) == 3
+    assert queue.retry_sweep("a" * 32) == 2
+    assert [queue.find(one).state.value for one in numbers] == ["running", "waiting", "waiting"]
+
+
+def test_jobs_that_ended_long_ago_are_forgotten(queue: JobQueue) -> None:
+    old, young, waiting = queue.ask(*commits("r", 3), priority=Priority.SWEEP)
+    queue.cancel(old)
+    queue.cancel(young)
+    change = "UPDATE procrastinate_events SET at = at - interval '31 days' WHERE job_id = ANY (?)"
+    queue.database.change(change, ([old, waiting],))
+    assert (queue.forget(), queue.forget()) == (1, 0)
+    assert [record.job_id for record in queue.list()] == [waiting, young]
+    assert queue.database.select("SELECT job_id FROM job_states") == [(young,)]
 
 
 def test_who_watches_hears_of_changes(queue: JobQueue) -> None:

@@ -4,8 +4,10 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,13 +15,14 @@ from procrastinate import exceptions
 
 from codeloupe.errors import RevisionError
 from codeloupe.model.agent import Priority
+from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.workers import worker as module
 from codeloupe.workers.jobs import Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
 from codeloupe.workers.worker import Execute, JobFailed, Report, Worker
-from tests.unit.workers.test_queue import commits, pull_request
+from tests.unit.workers.test_queue import commits, pull_request, running, take
 
 pytestmark = pytest.mark.program
 DONE = Outcome(exit_code=0, summary="all is well", review_id="r")
@@ -107,6 +110,24 @@ def test_after_some_tries_a_job_is_dead_or_is_done_with_what_there_is(queue: Job
     assert queue.find(dead).state is JobState.DEAD
     assert (queue.find(partial).state, queue.find(partial).outcome) == (JobState.DONE, incomplete)
     assert tries == {"1": 5, "2": 5}
+
+
+def test_a_job_under_a_quota_waits_until_that_opens_again(queue: JobQueue) -> None:
+    limits = SharedLimits(queue.database)
+    assert limits.seconds_until_open() == 0.0
+    for account, seconds in (("a", -60), ("b", 7200), ("c", 3600)):
+        now = "extract(epoch FROM clock_timestamp())"
+        insert = f"INSERT INTO limit_accounts (account, opens_at) VALUES (?, {now} + ?)"
+        queue.database.change(insert, (account, seconds))
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        raise JobFailed("the quota has ended", retryable=True, wait_seconds=limits.seconds_until_open())
+
+    work(queue, execute)
+    again = queue.find(number).again_at
+    assert again is not None
+    assert 3500 < (again - datetime.now(UTC)).total_seconds() < 3700
 
 
 def test_a_sweep_leaves_a_place_for_whoever_waits(queue: JobQueue) -> None:
@@ -254,6 +275,124 @@ def test_a_job_whose_fetch_was_lost_on_its_way_is_found_again(queue: JobQueue, m
         assert lost == [number]
 
     asyncio.run(run())
+
+
+def test_a_job_whose_end_is_being_recorded_is_not_handed_back(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
+    worker = Worker(queue.database, doing(lambda _job, _report: DONE))
+    execute, looks = worker.manager.connector.execute_query_async, Counter[str]()
+    rescue = worker._rescue
+
+    def counted() -> int:
+        looks["done"] += 1
+        return rescue()
+
+    async def slow(query: str, **values: object) -> None:
+        if query == module.FINISH:
+            await _until(lambda: looks["done"] > 3)
+        await execute(query, **values)
+
+    monkeypatch.setattr(worker, "_rescue", counted)
+    monkeypatch.setattr(worker.manager.connector, "execute_query_async", slow)
+    asyncio.run(worker.run(wait=False))
+    found = queue.find(number)
+    assert (found.state, found.attempts, worker.manager.endings) == (JobState.DONE, 1, {})
+
+
+def test_a_worker_that_was_taken_for_dead_goes_on_and_what_it_lost_is_not_its_own(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.1)
+    lost, later = queue.ask(*commits("r", 2), priority=Priority.SWEEP)
+    queue.database.change("UPDATE procrastinate_jobs SET queue_name = 'reviews' WHERE id = ?", (later,))
+    ours = queue.database.select("SELECT 1")
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        if job.description == "r0" and ours:
+            ours.clear()
+            # As another worker does, which has its end before this one has its own.
+            queue.database.change("DELETE FROM procrastinate_workers")
+            queue.database.change("DELETE FROM workers")
+            queue.database.change("UPDATE procrastinate_jobs SET status = 'succeeded' WHERE id = ?", (lost,))
+            queue.database.change("INSERT INTO job_states (job_id, reason) VALUES (?, 'of another')", (lost,))
+            raise JobFailed("too late", retryable=True)
+        return DONE
+
+    async def run() -> None:
+        worker = Worker(queue.database, execute, concurrency=1)
+        task = asyncio.create_task(worker.run())
+        await _until(lambda: queue.find(later).state is JobState.DONE)
+        signal.raise_signal(signal.SIGTERM)
+        await task
+
+    asyncio.run(run())
+    assert queue.find(lost).reason == "of another"
+
+
+def test_nobody_is_taken_for_dead_by_a_worker_that_was_cut_off_itself(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    take(queue, worker=running(queue, pulse_seconds_ago=40))
+    worker = Worker(queue.database, doing(lambda _job, _report: DONE))
+    assert (worker._rescue(), queue.find(number).state) == (0, JobState.RUNNING)
+    monkeypatch.setattr(worker, "_reached_at", time.monotonic() - 31)
+    assert (worker._rescue(), queue.find(number).state) == (1, JobState.WAITING)
+    worker.note_lost(OSError("gone"))
+    take(queue, worker=running(queue, pulse_seconds_ago=40))
+    assert (worker._rescue(), queue.find(number).state) == (0, JobState.RUNNING)
+
+
+def test_a_worker_that_ends_when_idle_leaves_nothing_and_breaks_nothing_off(queue: JobQueue) -> None:
+    numbers = queue.ask(*commits("r", 6), priority=Priority.SWEEP)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        await asyncio.sleep(0.1)
+        return DONE
+
+    # More than sweeps have places for, and each takes longer than a stop would wait.
+    work(queue, execute, concurrency=2, grace_seconds=0.01)
+    assert {queue.find(number).state for number in numbers} == {JobState.DONE}
+
+
+def test_a_stop_ends_in_time_while_the_server_is_away(tmp_path: Path) -> None:
+    server = PostgresServer(tmp_path / "pg", durable=False)
+    with server, PostgresDatabase(server.url, patience_seconds=0.5) as database:
+        queue = JobQueue(database)
+        (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+
+        async def execute(_job: Job, _report: Report) -> Outcome:
+            server.stop()
+            signal.raise_signal(signal.SIGTERM)
+            return DONE
+
+        worker = Worker(database, execute, grace_seconds=0.2)
+        worker._app.connector._pool_args["timeout"] = 0.5  # type: ignore[attr-defined]  # it is theirs
+        asyncio.run(asyncio.wait_for(worker.run(), 30))
+        server.start()
+        # Another worker finds it.
+        assert queue.find(number).state is JobState.RUNNING
+
+
+def test_a_job_that_cannot_be_read_is_dead_at_once_and_says_so(queue: JobQueue) -> None:
+    odd = queue.ask(*commits("r", 2), priority=Priority.SWEEP)
+    queue.database.change('UPDATE procrastinate_jobs SET args = \'{"job": 7, "more": 1}\' WHERE id = ?', (odd[0],))
+    queue.database.change("UPDATE procrastinate_jobs SET args = '{}' WHERE id = ?", (odd[1],))
+    work(queue, doing(lambda _job, _report: DONE))
+    assert [queue.find(number).state for number in odd] == [JobState.DEAD] * 2
+    assert all("cannot be read" in queue.find(number).reason for number in odd)
+
+
+def test_a_job_that_fails_or_is_stopped_as_somebody_cancels_it_is_cancelled(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        queue.cancel(number)
+        raise JobFailed("the service is overloaded", retryable=True)
+
+    work(queue, execute)
+    assert queue.find(number).state is JobState.CANCELLED
 
 
 def test_the_pulse_is_quicker_than_what_takes_a_worker_for_dead() -> None:
