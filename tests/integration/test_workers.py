@@ -34,10 +34,10 @@ CLEAN = Json({"findings": []})
 def project(folder: Path, commits: int, *, reviewer: str) -> GitRepository:
     """A clone of a project with so many commits, about each of which five calls are made."""
     settings = {"reviewer_type": reviewer, "verify": False, "effort": "high"}
-    lines = [f"value_{line} = compute_{line}" for line in range(45)]
+    # A file is as much as goes into one call, which is more for an agent with tools.
+    lines = [f"value_{line} = compute_{line}" for line in range(170 if reviewer == "codex" else 45)]
     made = [Made(message="first", files={"codeloupe.yaml": json.dumps(settings)})]
     for number in range(commits):
-        # A file is as much as goes into one call.
         names = [f"part_{number}/file_{call}.py" for call in range(CALLS)]
         made.append(Made(message=f"fix: {number}", files={name: f"({name!r})\n".join(lines) for name in names}))
     make_commits(folder / "upstream", made)
