@@ -102,7 +102,14 @@ def test_a_pull_request_is_reviewed_on_a_worker_with_the_exit_code_of_its_findin
         (job,) = codeloupe("jobs", "list", "--json", cwd=tmp_path, environment=environment).json()["jobs"]
         again = codeloupe("jobs", "watch", str(job["job_id"]), "--json", cwd=tmp_path, environment=environment)
         assert (again.exit_code, again.json()["findings"]) == (1, ended.json()["findings"])
-        # What is not there is not tried for ever: it is dead, and says why.
+        # What cannot be reviewed is not tried for ever: it is dead, and ends as it would here.
+        upstream.git("update-ref", "refs/pull/8/head", "main")
+        merged = [
+            codeloupe("review", "--pr", "8", *more, cwd=clone.path, environment=environment)
+            for more in ((), words[-1:])
+        ]
+        assert [one.exit_code for one in merged] == [2, 2], merged
+        assert "is dead: every commit of pull request 8 is in main already" in merged[1].stderr
         upstream.git("update-ref", "-d", "refs/pull/7/head")
         gone = codeloupe(*words, cwd=clone.path, environment=environment)
         assert gone.exit_code == 2, gone.stderr

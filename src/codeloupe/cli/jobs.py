@@ -274,7 +274,9 @@ def watched_review(queue: JobQueue, job_id: int, *, quiet: bool) -> Review | Non
     if record.outcome is None or record.state.value != "done":
         why = f": {record.reason}" if record.reason else ""
         hint = f"`codeloupe jobs retry {job_id}` tries it again"
-        raise JobNotDone(f"the job {job_id} is {record.state.value}{why}", hint=hint)
+        # As the same command would have ended that was not given to workers.
+        code = record.outcome.exit_code if record.outcome and record.state.value == "dead" else JobNotDone.exit_code
+        raise JobNotDone(f"the job {job_id} is {record.state.value}{why}", hint=hint, exit_code=code)
     if record.outcome.review_id is None:
         note(record.outcome.summary, quiet=quiet)
         return None

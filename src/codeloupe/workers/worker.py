@@ -262,7 +262,8 @@ class Worker:
         self._reached_at = time.monotonic()
         self._ends_at = math.inf
         self._forgets_at = time.monotonic() + random.uniform(0.0, _FORGET_SECONDS)  # noqa: S311 - not all at once
-        sizes: dict[str, Any] = {"min_size": 1, "max_size": 4, "timeout": 15.0}
+        # By itself a pool tries ever more seldom, and is away for minutes after a server that was.
+        sizes: dict[str, Any] = {"min_size": 1, "max_size": 4, "timeout": 5.0, "reconnect_timeout": 2.0}
         kwargs = session_parameters(database.url, SCHEMA)
         connector = PsycopgConnector(kwargs=kwargs, configure=_each_by_itself, pool_factory=_pool, **sizes)
         self._app = App(connector=connector)
@@ -412,6 +413,8 @@ class Worker:
         except Exception as error:  # whatever it was, it is why this job failed
             ending.reason = _reason(error)
             ending.outcome = getattr(error, "outcome", None)
+            if isinstance(error, CodeloupeError):
+                ending.outcome = Outcome(exit_code=error.exit_code)
             _log.warning("job %s failed: %s", number, ending.reason, exc_info=not _is_known(error))
             is_last = not may_pass(error) or ending.failures >= _MOST_FAILURES
             if self._give_up is not None and asked is not None and is_last:
