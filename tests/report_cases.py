@@ -36,7 +36,7 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.reports import FORMATS, Layout, baseline_text, history, render, render_preview
-from codeloupe.store.history import entry_of_review, entry_of_sweep
+from codeloupe.store.summaries import entry_of_review, entry_of_sweep
 from tests import publish_material, publish_states, telling_reviews
 from tests.unit.reports.examples import finding, review
 from tests.unit.store.history_samples import commit_review, named, record, sweep_record

@@ -15,9 +15,7 @@ import stat
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import file_digest
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, NoReturn
 
 from msgspec import Struct
 
@@ -36,7 +34,7 @@ from codeloupe.git.repository import (
     private_directory,
     read_head,
 )
-from codeloupe.model.change import SUBMODULE_MODE, SYMLINK_MODE
+from codeloupe.git.workspace_scan import Limits, Scan, folders_of, is_too_long, mode_of, why_of
 from codeloupe.model.scope import RangeScope
 from codeloupe.system.directories import opened_file, opened_folder, remove_tree
 from codeloupe.system.process import uninterrupted
@@ -57,9 +55,6 @@ _MOST_PENDING_BYTES = 32 * 1024**2
 _MOST_NAMED = 10
 # Marks a store that kept its beginning.
 _WHOLE = "whole"
-_DEEPEST_FOLDER = 200
-# What a system takes for a path, less what may precede it.
-_LONGEST_PATH_BYTES = 3_500
 
 
 class KeptTree(Struct, frozen=True):
@@ -95,7 +90,7 @@ class GitWorkspaceStore:
         self._directory = directory.absolute()
         self._format = "sha1" if source is None else source.object_format
         self._source, self._has_repository = source, source is not None
-        self._limits = _Limits(max_file_bytes, max_files, max_total_bytes)
+        self._limits = Limits(max_file_bytes, max_files, max_total_bytes)
         self._locks: dict[str, asyncio.Lock] = {}
         self._beginning: tuple[str | None, str] | None = None
 
@@ -222,7 +217,7 @@ class GitWorkspaceStore:
         except CodeloupeError as error:
             raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = _why(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
+            reason = why_of(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
             hint = "check that the disk has room and that the directory can be read and written"
             raise WorkspaceError(f"{what}: {reason}", hint=hint) from error
 
@@ -308,7 +303,7 @@ class GitWorkspaceStore:
             before = beginning
             tracked = await self._read_tree(before)
         with private_directory() as private, opened_folder(directory) as top:
-            scan = _Scan(directory, tracked, self._limits, self._format, has_repository=self._has_repository)
+            scan = Scan(directory, tracked, self._limits, self._format, has_repository=self._has_repository)
             level = [""]
             while level:
                 found: dict[str, os.stat_result] = {}
@@ -326,7 +321,7 @@ class GitWorkspaceStore:
                     name, data = self._content(top, path, facts, tracked.get(path))
                 except (OSError, ValueError) as error:
                     unread = isinstance(error, OSError)
-                    scan.left_out[path] = f"a file that cannot be read: {_why(error)}" if unread else str(error)
+                    scan.left_out[path] = f"a file that cannot be read: {why_of(error)}" if unread else str(error)
                     continue
                 if name not in written:
                     written.add(name)
@@ -335,7 +330,7 @@ class GitWorkspaceStore:
                 if pending_bytes > _MOST_PENDING_BYTES:
                     await self._write_blobs(pending)
                     pending, pending_bytes = [], 0
-                entries[path] = Entry(_mode_of(facts), name, path)
+                entries[path] = Entry(mode_of(facts), name, path)
         await self._write_blobs(pending)
         # Submodules, and where, or above where, there is now something that cannot be kept.
         entries |= {path: entry for path, entry in tracked.items() if path not in entries and scan.leaves_old(path)}
@@ -357,7 +352,7 @@ class GitWorkspaceStore:
                     stream.seek(0)
                     head = b"blob %d\0" % facts.st_size
                     digest = file_digest(stream, lambda: hashlib.new(self._format, head, usedforsecurity=False))
-                    if kept != (_mode_of(facts), digest.hexdigest(), path):
+                    if kept != (mode_of(facts), digest.hexdigest(), path):
                         raise ValueError(self._limits.too_large(facts.st_size))
                     return kept.blob, b""
         return object_name("blob", data, self._format), data
@@ -372,7 +367,7 @@ class GitWorkspaceStore:
         """
         if not self._has_repository:
             return frozenset()
-        unknown = [path for path in found if path not in known and not _is_too_long(path)]
+        unknown = [path for path in found if path not in known and not is_too_long(path)]
         for path in unknown:
             if stat.S_ISDIR(found[path].st_mode):
                 (private / path).mkdir(parents=True, exist_ok=True)
@@ -395,7 +390,7 @@ class GitWorkspaceStore:
 
     async def _read_tree(self, tree: str) -> dict[str, Entry]:
         entries = {entry.path: entry for entry in await list_entries(self._place(), tree, None, submodules=True)}
-        if both := sorted(_folders_of(entries).intersection(entries)):
+        if both := sorted(folders_of(entries).intersection(entries)):
             hint = "`git fsck` says more about the repository"
             raise WorkspaceError(f"the tree {tree} has {both[0]!r} as a file and as a folder at once", hint=hint)
         return entries
@@ -475,142 +470,6 @@ async def _objects(place: Place, tree: str) -> dict[str, int]:
         if kind != "commit":  # a submodule's, which is in another repository
             found[name] = 0 if length == "-" else int(length)
     return found
-
-
-class _Limits(NamedTuple):
-    """How much of a workspace is kept. `new_files` and `new_bytes` count what is not tracked."""
-
-    file_bytes: int
-    new_files: int
-    new_bytes: int
-
-    def too_large(self, size: int) -> str:
-        return f"a file of {size:,} bytes, where {self.file_bytes:,} is the most"
-
-
-class _Scan:
-    """Finds the files of a workspace that can be kept; `tracked` is what it held when it was last put or kept."""
-
-    def __init__(
-        self,
-        directory: Path,
-        tracked: Mapping[str, Entry],
-        limits: _Limits,
-        object_format: str,
-        *,
-        has_repository: bool,
-    ) -> None:
-        self.files: dict[str, os.stat_result] = {}
-        self.left_out: dict[str, str] = {}
-        self._submodules: set[str] = set()
-        self._directory, self._root = directory, Path(os.path.realpath(directory))
-        self._tracked, self._folders = tracked, _folders_of(tracked)
-        self.known = self._folders.union(tracked)
-        self._limits, self._format, self._has_repository = limits, object_format, has_repository
-        # Ignored files beside others are seen too, before it is known that they are ignored.
-        self._most_entries = len(self.known) + 5 * limits.new_files
-        self._seen = self._new_entries = self._new_bytes = 0
-
-    def leaves_old(self, path: str) -> bool:
-        """Whether a tracked file stays as it was: it, or a folder above it, was left out or is a submodule."""
-        return any(each in self.left_out or each in self._submodules for each in (*_folders_of([path]), path))
-
-    def listed(self, folder: str) -> dict[str, os.stat_result]:
-        """What is in a folder. Raises WorkspaceError for too much, and OSError for the workspace itself."""
-        found: dict[str, os.stat_result] = {}
-        try:
-            with os.scandir(self._directory / folder) as listed:
-                entries = list(islice(listed, self._most_entries + 1))
-        except OSError as error:
-            if not folder:
-                raise
-            self.left_out[folder] = f"a folder that cannot be read: {_why(error)}"
-            return found
-        self._seen += len(entries)
-        if self._seen > self._most_entries:
-            self._refuse(f"{self._limits.new_files:,} new files and folders")
-        for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.name.lower() != ".git":
-                # In a checkout a person may remove a file between the listing and the look.
-                with suppress(FileNotFoundError):
-                    found[path] = entry.stat(follow_symlinks=False)
-            elif path != ".git" or not self._has_repository:
-                self.left_out[path] = "git's own, which is never kept"
-        return found
-
-    def take(self, path: str, facts: os.stat_result) -> bool:
-        """Take a file, or leave it out with a reason; whether it is a folder to enter. Raises WorkspaceError."""
-        kept, is_folder = self._tracked.get(path), stat.S_ISDIR(facts.st_mode)
-        if is_folder and kept is not None and kept.mode == SUBMODULE_MODE:
-            self._submodules.add(path)
-            with suppress(OSError):
-                if any((self._directory / path).iterdir()):
-                    self.left_out[path] = "a submodule, whose files are not kept"
-            return False
-        reason = self._why_not(path, facts)
-        if path not in (self._folders if is_folder else self._tracked):
-            self._new_entries += not (is_folder and reason)
-            self._new_bytes += 0 if is_folder or reason else facts.st_size
-            if self._new_entries > self._limits.new_files:
-                self._refuse(f"{self._limits.new_files:,} new files and folders")
-            if self._new_bytes > self._limits.new_bytes:
-                self._refuse(f"{self._limits.new_bytes:,} bytes in new files")
-        if reason:
-            self.left_out[path] = reason
-        elif not is_folder:
-            self.files[path] = facts
-        return is_folder and not reason
-
-    def _why_not(self, path: str, facts: os.stat_result) -> str | None:
-        kind, name = stat.S_IFMT(facts.st_mode), path.rpartition("/")[2]
-        if _is_too_long(path):
-            return f"a path that is too long, or more than {_DEEPEST_FOLDER} folders deep"
-        if kind == stat.S_IFDIR:
-            return "a folder of version control" if name in (".hg", ".svn", ".bzr", ".jj") else None
-        if kind == stat.S_IFREG:
-            is_too_large = facts.st_size > self._limits.file_bytes and path not in self._tracked
-            return self._limits.too_large(facts.st_size) if is_too_large else None
-        if kind != stat.S_IFLNK:
-            return {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}.get(kind, "a device")
-        try:
-            target = os.readlink(self._directory / path)  # noqa: PTH115 - a Path would not be what is in the link
-        except OSError as error:
-            return f"a link that cannot be read: {_why(error)}"
-        if self._tracked.get(path) == (SYMLINK_MODE, object_name("blob", os.fsencode(target), self._format), path):
-            return None
-        if name.lower() == ".gitmodules":
-            return "a link in the place of .gitmodules, which git refuses"
-        leaves = target.startswith("/") or not Path(os.path.realpath(self._root / path)).is_relative_to(self._root)
-        return "a link that leaves the workspace" if leaves else None
-
-    def _refuse(self, most: str) -> NoReturn:
-        hint = "have the agent remove what it does not need, such as installed packages and build results"
-        raise WorkspaceError(f"the workspace {self._directory} holds more than {most}", hint=hint)
-
-
-def _folders_of(paths: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    for path in paths:
-        folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
-            folder = folder.rpartition("/")[0]
-    return found
-
-
-def _mode_of(facts: os.stat_result) -> str:
-    if stat.S_ISLNK(facts.st_mode):
-        return SYMLINK_MODE
-    return "100755" if facts.st_mode & stat.S_IXUSR else "100644"
-
-
-def _is_too_long(path: str) -> bool:
-    return path.count("/") >= _DEEPEST_FOLDER or len(os.fsencode(path)) > _LONGEST_PATH_BYTES
-
-
-def _why(error: Exception) -> str:
-    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 async def _commit(place: Place, tree: str, *parents: str) -> str:

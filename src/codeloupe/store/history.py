@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct, ValidationError, convert
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model import history as model
@@ -19,7 +18,7 @@ from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Sour
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.interface import Connection, Database, persistent
 from codeloupe.store.records import Unreadable, decode, encode, pack, unpack
-from codeloupe.store.trends import SPENT, read_trends
+from codeloupe.store.summaries import SPENT, attributes, entry_of_review, entry_of_sweep, read_trends, with_commit
 
 _log = logging.getLogger(__name__)
 _Kind = TypeVar("_Kind")
@@ -69,58 +68,6 @@ class _Prunable(NamedTuple):
     reviews: int
     findings: int
     size_bytes: int
-
-
-def entry_of_review(record: model.ReviewRecord) -> model.HistoryEntry:
-    """The line of a review in the list."""
-    review = record.review
-    counts = Counter(finding.severity.label for finding in review.findings if finding.can_block)
-    return model.HistoryEntry(
-        entry_id=review.review_id,
-        kind=model.EntryKind.REVIEW,
-        **_attributes(record, "saved_at", "repository_label", "branch", "head"),
-        **_attributes(review, "complete", "exit_code", "summary"),
-        **_attributes(review.usage, *SPENT),
-        scope=review.scope.kind.value,
-        description=review.scope.description,
-        verdict=review.verdict.value,
-        counts=model.SeverityCounts(**counts),
-        set_aside=len(review.findings) - counts.total(),
-        reviewer=review.reviewer.type,
-    )
-
-
-def entry_of_sweep(record: model.SweepRecord) -> model.HistoryEntry:
-    """The line of a sweep, with all its commits."""
-    sweep = record.sweep
-    entry = model.HistoryEntry(
-        entry_id=sweep.sweep_id,
-        kind=model.EntryKind.SWEEP,
-        **_attributes(record, "saved_at", "repository_label", "branch"),
-        **_attributes(sweep, "description", "exit_code"),
-        scope="commits",
-        verdict=None,
-        complete=record.finished,
-        summary=sweep.summary if record.finished else "not finished",
-        counts=model.SeverityCounts(),
-    )
-    for commit in sweep.commits:
-        entry = _with_commit(entry, record, commit)
-    return replace(entry, **_attributes(sweep.usage, *SPENT)) if record.finished else entry
-
-
-def _with_commit(entry: model.HistoryEntry, record: model.SweepRecord, commit: CommitReview) -> model.HistoryEntry:
-    """The line of a sweep when one more of its commits is known."""
-    entry = replace(entry, commits=entry.commits + 1, complete=entry.complete and commit.reviewed)
-    if commit.review is None:
-        return entry
-    its = entry_of_review(record.record_of(commit.review))
-    return replace(
-        entry,
-        counts=model.SeverityCounts(**(Counter(asdict(entry.counts)) + Counter(asdict(its.counts)))),
-        reviewer=entry.reviewer or its.reviewer,
-        **{name: getattr(entry, name) + getattr(its, name) for name in ("set_aside", *SPENT)},
-    )
 
 
 def with_source(finding: Finding) -> Finding:
@@ -183,7 +130,7 @@ class DatabaseHistory:
                 " WHERE s.sweep_id = ? AND c.sha = ?",
                 (record.sweep.sweep_id, commit.commit.sha),
             ).fetchone()
-            number = _write_sweep(connection, unfinished, before if again else _with_commit(before, record, commit))
+            number = _write_sweep(connection, unfinished, before if again else with_commit(before, record, commit))
             _write_commit(connection, number, record, commit, raw_outputs, position)
 
     def count_commits(self, sweep_id: str) -> int:
@@ -480,7 +427,7 @@ def _write_review(connection: Connection, record: model.ReviewRecord, raw_output
         "sweep_id": record.sweep_id,
         "scope": review.scope.kind.value,
         "reviewer": review.reviewer.type,
-        **_attributes(review.usage, *SPENT),
+        **attributes(review.usage, *SPENT),
         "size_bytes": sum(map(len, (entry, payload, *(row[-1] for row in findings)))),
         "entry": entry,
         "payload": payload,
@@ -541,7 +488,7 @@ def _upsert(
 ) -> int:
     """Write the row of a review or a sweep in the place of the one with its id; returns its number."""
     shared = {f"{kind}_id": name, "saved_at": record.saved_at.timestamp()}
-    values = {**shared, **_attributes(record, "repository", "branch"), **values}
+    values = {**shared, **attributes(record, "repository", "branch"), **values}
     # A review that is saved again keeps its turn.
     changed = [*values, *(["turn"] if kind == "sweep" else [])]
     (number,) = connection.execute(
@@ -551,10 +498,6 @@ def _upsert(
         list(values.values()),
     ).fetchone()
     return int(number)
-
-
-def _attributes(value: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
 
 
 def _encoded(value: object, name: str) -> bytes:

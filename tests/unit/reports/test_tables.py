@@ -15,7 +15,7 @@ from codeloupe.model.history import Comparison, HistoryEntry, Listing, SweepOutl
 from codeloupe.model.review import Preview, PreviewFile
 from codeloupe.reports import Layout, baseline_text, history, render_preview
 from codeloupe.reports.page import Page, cells
-from codeloupe.store.history import entry_of_review, entry_of_sweep
+from codeloupe.store.summaries import entry_of_review, entry_of_sweep
 from tests.rows import each
 from tests.unit.reports.examples import review
 from tests.unit.store.history_samples import any_of, commit_review, identifier, named, record, sweep_record

@@ -1,13 +1,16 @@
-"""Findings, cost and time by week, reviewer or expert, counted by the database; no payload is read."""
+"""What lists and trends show of reviews and sweeps: the line of one, and sums over many. No payload is read for sums."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from typing import Any
 
+from msgspec.structs import asdict, replace
+
 from codeloupe.model import history as model
+from codeloupe.model.sweep import CommitReview
 from codeloupe.store.interface import Database
 
 SPENT = ("cost_usd", "unknown_costs", "duration_seconds")
@@ -29,6 +32,63 @@ _FINDING_SUMS = """
         WHERE f.hidden = 0 AND {condition}
     ) AS seen WHERE is_open <> 0 AND place = 1 GROUP BY 1, 2, 3
 """
+
+
+def entry_of_review(record: model.ReviewRecord) -> model.HistoryEntry:
+    """The line of a review in the list."""
+    review = record.review
+    counts = Counter(finding.severity.label for finding in review.findings if finding.can_block)
+    return model.HistoryEntry(
+        entry_id=review.review_id,
+        kind=model.EntryKind.REVIEW,
+        **attributes(record, "saved_at", "repository_label", "branch", "head"),
+        **attributes(review, "complete", "exit_code", "summary"),
+        **attributes(review.usage, *SPENT),
+        scope=review.scope.kind.value,
+        description=review.scope.description,
+        verdict=review.verdict.value,
+        counts=model.SeverityCounts(**counts),
+        set_aside=len(review.findings) - counts.total(),
+        reviewer=review.reviewer.type,
+    )
+
+
+def entry_of_sweep(record: model.SweepRecord) -> model.HistoryEntry:
+    """The line of a sweep, with all its commits."""
+    sweep = record.sweep
+    entry = model.HistoryEntry(
+        entry_id=sweep.sweep_id,
+        kind=model.EntryKind.SWEEP,
+        **attributes(record, "saved_at", "repository_label", "branch"),
+        **attributes(sweep, "description", "exit_code"),
+        scope="commits",
+        verdict=None,
+        complete=record.finished,
+        summary=sweep.summary if record.finished else "not finished",
+        counts=model.SeverityCounts(),
+    )
+    for commit in sweep.commits:
+        entry = with_commit(entry, record, commit)
+    return replace(entry, **attributes(sweep.usage, *SPENT)) if record.finished else entry
+
+
+def with_commit(entry: model.HistoryEntry, record: model.SweepRecord, commit: CommitReview) -> model.HistoryEntry:
+    """The line of a sweep when one more of its commits is known."""
+    entry = replace(entry, commits=entry.commits + 1, complete=entry.complete and commit.reviewed)
+    if commit.review is None:
+        return entry
+    its = entry_of_review(record.record_of(commit.review))
+    return replace(
+        entry,
+        counts=model.SeverityCounts(**(Counter(asdict(entry.counts)) + Counter(asdict(its.counts)))),
+        reviewer=entry.reviewer or its.reviewer,
+        **{name: getattr(entry, name) + getattr(its, name) for name in ("set_aside", *SPENT)},
+    )
+
+
+def attributes(value: object, *names: str) -> dict[str, Any]:
+    """Some attributes of an object by their names."""
+    return {name: getattr(value, name) for name in names}
 
 
 def read_trends(
