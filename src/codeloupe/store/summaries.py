@@ -1,4 +1,4 @@
-"""What lists and trends show of reviews and sweeps: the line of one, and sums over many. No payload is read for sums."""
+"""What lists and trends show of reviews and sweeps: the line of one, and sums over many, made by the database."""
 
 from __future__ import annotations
 
