@@ -45,10 +45,13 @@ def main(arguments: list[str]) -> int:
         if len(ports) > 1 or len(files) > 1 or any(word.startswith("-") for word in files):
             raise UsageError(f"These arguments cannot be used: {' '.join(arguments)}", hint=_USAGE)
         script = read_script(Path(files[0])) if files else []
-        with StandInServer(script, port=ports[0] if ports else 0, on_request=_show) as server:
+        # From its start on: Ctrl-C may come before there is anything to wait for.
+        with (
+            suppress(KeyboardInterrupt),
+            StandInServer(script, port=ports[0] if ports else 0, on_request=_show) as server,
+        ):
             _say(_SETTINGS.format(url=server.url))
-            with suppress(KeyboardInterrupt):
-                threading.Event().wait()
+            threading.Event().wait()
     except (CodeloupeError, OSError) as error:
         sys.stderr.write(f"{error}\n{getattr(error, 'hint', 'The server cannot listen there. Try another port.')}\n")
         return 2
