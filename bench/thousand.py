@@ -76,7 +76,7 @@ async def _worker(pool: AsyncConnectionPool, fetches: list[float]) -> None:
     while True:
         started = time.perf_counter()
         async with pool.connection() as connection:
-            values = {"queues": ["reviews"], "worker_id": number}
+            values = {"queues": None, "worker_id": number}
             job = await (await connection.execute(FETCH.encode(), values)).fetchone()
         fetches.append(time.perf_counter() - started)
         if job is None or job[0] is None:

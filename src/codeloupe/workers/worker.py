@@ -44,7 +44,7 @@ GiveUp = Callable[[Job, str], Awaitable[None]]
 # Tries after the first that failed; waits begin with this many seconds and grow by this factor.
 _MOST_FAILURES, _FIRST_WAIT, _FACTOR, _LONGEST_WAIT = 4, 10.0, 3.0, 1800.0
 _PULSE_SECONDS, _DEAD_SECONDS, _LOOK_SECONDS = 5.0, 30.0, 3.0
-_START_TRIES, _FORGET_SECONDS = 30, 3600.0
+_START_TRIES, _FORGET_SECONDS, _ANNOUNCE_SECONDS = 30, 3600.0, 0.1
 FETCH = """
 SELECT j.id, j.status, j.task_name, j.priority, j.lock, j.queueing_lock, j.args, j.scheduled_at, j.queue_name,
     j.attempts, j.worker_id, coalesce(s.failures, 0) AS failures
@@ -63,11 +63,13 @@ WITH ours AS (
 )
 """
 FINISH = f"""{_KEEP}
-SELECT procrastinate_finish_job_v1(j.id, %(status)s, false), pg_notify('{CHANNEL}', j.id::text) FROM ours AS j
+SELECT procrastinate_finish_job_v1(j.id, %(status)s, false) FROM ours AS j
 """  # noqa: S608 - words of ours
 _RETRY = f"""{_KEEP}
-SELECT {put_back("%(at)s::timestamptz")}, pg_notify('{CHANNEL}', j.id::text) FROM ours AS j
+SELECT {put_back("%(at)s::timestamptz")} FROM ours AS j
 """  # noqa: S608 - words of ours
+# Apart, and for several at once: transactions that notify are written to the disk one after the other.
+_ANNOUNCE = f"SELECT pg_notify('{CHANNEL}', id::text) FROM unnest(%(ids)s::bigint[]) AS id"  # noqa: S608 - words of ours
 _PROGRESS = f"""
 WITH told AS (
     INSERT INTO job_states (job_id, progress) VALUES (%(id)s, %(progress)s)
@@ -118,13 +120,17 @@ class _Manager(manager.JobManager):
         self._worker = worker
         self.endings: dict[int, _Ending] = {}
         self.number = 0
+        self._ended: list[int] = []
+        self._announcing: asyncio.Task[None] | None = None
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:  # noqa: ARG002 - as there
         row: dict[str, Any] = {"id": None}
         wanted: list[str] = []
 
         async def fetch() -> Any:
-            return await self.connector.execute_query_one_async(FETCH, queues=wanted, worker_id=worker_id)
+            # Where every queue will do, the server takes the first job of all by an index, and sorts nothing.
+            named = None if set(wanted) == set(QUEUES) else wanted
+            return await self.connector.execute_query_one_async(FETCH, queues=named, worker_id=worker_id)
 
         # A sweep's place that became free meanwhile is looked at again: the next look would be seconds away.
         while row["id"] is None and wanted != (wanted := self._worker.open_queues()):
@@ -163,6 +169,17 @@ class _Manager(manager.JobManager):
             if self.endings.get(job.id or 0) is ending:
                 del self.endings[job.id or 0]
             self._worker.wake()
+        self._ended.append(job.id or 0)
+        if self._announcing is None or self._announcing.done():
+            self._announcing = asyncio.create_task(self._announce())
+
+    async def _announce(self) -> None:
+        """Say which jobs have ended to those who watch, who look for themselves every second in any case."""
+        while self._ended:
+            await asyncio.sleep(_ANNOUNCE_SECONDS)
+            ended, self._ended = self._ended, []
+            with contextlib.suppress(exceptions.ConnectorException):
+                await self.connector.execute_query_async(_ANNOUNCE, ids=ended)
 
     async def prune_stalled_workers(self, seconds_since_heartbeat: float) -> list[int]:  # noqa: ARG002 - as there
         return []  # that is for those who look for the dead, together with their jobs
