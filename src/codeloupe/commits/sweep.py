@@ -270,6 +270,8 @@ async def give_up_commit(part: SweepPart, reason: str, *, repo: Path, calls: Age
     outcome = CommitReview(commit=commit, category=categorise(commit), experts=(), failure=" ".join(reason.split()))
     async with keeping_sweep(_known(part), repo=repo, position=part.position, opened=calls.opened_history) as keeper:
         await keeper.keep_commit(outcome)
+        if keeper.problem:
+            raise StoreError(keeper.problem, hint="the sweep stays unfinished; try the job again", retryable=True)
 
 
 def _known(part: SweepPart) -> CommitSweep:
