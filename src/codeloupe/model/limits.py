@@ -41,8 +41,12 @@ class LimitedRequest(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """How long a request waits: None when nobody knows. Of that, `pause_seconds` are what the service asked for."""
+    """How long a request waits, or None if that is not known. The service asked for `pause_seconds` of it.
 
+    `turn` orders the requests of one priority: the smallest starts first.
+    """
+
+    turn: int
     seconds: float | None = None
     pause_seconds: float = 0.0
 

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import BudgetExhausted
 from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Waiting
@@ -52,7 +53,7 @@ line AS MATERIALIZED (
             AND (priority, live.turn) < (?, own.turn)) AS ahead
     FROM live, own WHERE account = ?
 )
-SELECT own.now, own.month, own.started_at IS NOT NULL, own.blocked_by, line.running, line.ahead,
+SELECT own.now, own.month, own.started_at IS NOT NULL, own.blocked_by, own.turn, line.running, line.ahead,
     (SELECT at FROM limit_starts WHERE account = ? AND at <= own.now
         ORDER BY at DESC OFFSET greatest(?::bigint - line.ahead - 1, 0) LIMIT 1),
     a.places, coalesce(a.lowered, 0), coalesce(a.opens_at, 0), coalesce(a.answers, 0), coalesce(a.next_usd, 0),
@@ -79,6 +80,7 @@ _KEEP_TURN = f"""
 WITH renewed AS ({_RENEW})
 INSERT INTO limited_requests (id, owner, account, priority, budgets, blocked_by) VALUES (?, ?, ?, ?, ?::text[], ?)
 ON CONFLICT (id) DO UPDATE SET blocked_by = excluded.blocked_by
+RETURNING turn
 """  # noqa: S608 - our own words
 _START = f"""
 WITH renewed AS ({_RENEW}),
@@ -135,6 +137,7 @@ class _State(Struct, frozen=True):
     month: str
     is_started: bool
     blocked_by: str | None
+    turn: int
     running: int
     ahead: int
     last_start: float | None
@@ -189,9 +192,10 @@ class SharedLimits:
             own = (request.id, lease[0], request.account, request.priority, [one.name for one in request.budgets])
             if found is not None:
                 waiting, blocked_by = found
-                if state.blocked_by != blocked_by:
-                    connection.execute(_KEEP_TURN, (*lease, *own, blocked_by))
-                return waiting
+                if state.blocked_by == blocked_by:
+                    return waiting
+                ((turn,),) = connection.execute(_KEEP_TURN, (*lease, *own, blocked_by)).fetchall()
+                return replace(waiting, turn=turn)
             past = (request.account, request.account, state.now - self._window_seconds)
             reserved = _reserved_usd(request, state)
             values = (*lease, *past, request.account, state.now, *own, state.now, state.month, state.lowered, reserved)
@@ -248,7 +252,7 @@ class SharedLimits:
                 *([budget.name for budget in request.budgets], request.account, request.priority),
             ),
         ).fetchall()
-        return _State(tuple(_Balance(*row[14:]) for row in rows), *rows[0][:14])
+        return _State(tuple(_Balance(*row[15:]) for row in rows), *rows[0][:15])
 
     def _forget(self, connection: Connection, state: _State) -> bool:
         """Remove what the dead have left: processes of this machine, and those that nobody heard of for long."""
@@ -280,7 +284,7 @@ def _obstacle(request: LimitedRequest, state: _State, window_seconds: float) -> 
         wait = max(wait, state.last_start + window_seconds - state.now)
     if not (blocked_by or is_full or wait > 0):
         return None
-    return Waiting(seconds=wait if wait > 0 else None, pause_seconds=pause), blocked_by
+    return Waiting(turn=state.turn, seconds=wait if wait > 0 else None, pause_seconds=pause), blocked_by
 
 
 def _has_room(request: LimitedRequest, budget: MonthlyBudget, balance: _Balance, state: _State) -> bool:

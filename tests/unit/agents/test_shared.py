@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
-from codeloupe.agents.calls.shared import SharedCalls, SharedOptions, account_of
+from codeloupe.agents.calls.limiter import Limiter
+from codeloupe.agents.calls.shared import SharedCalls, SharedOptions, SharedPlace, account_of
 from codeloupe.agents.claude.cli import ClaudeCliAgent
 from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
@@ -86,6 +87,15 @@ async def ask(caller: AgentCaller, agent: ScriptedAgent, **fields: Any) -> Agent
     return await caller.call(request(**fields), agent=agent, emit=unheard)
 
 
+def limited(name: str) -> LimitedRequest:
+    budgets = SharedOptions().budgets(("r", "r"))
+    return LimitedRequest(id=name, agent="scripted", account="a", priority=0, budgets=budgets, concurrency=1)
+
+
+def shared_place(calls: SharedCalls, name: str) -> SharedPlace:
+    return SharedPlace(calls, limited(name), Limiter("scripted", concurrency=5, timing=calls.timing).place())
+
+
 class TestRate:
     @virtually
     async def test_sixty_requests_a_minute_hold_over_four_workers_and_are_used(
@@ -115,6 +125,28 @@ class TestRate:
         await ask(caller, agent)
         await ask(caller, agent)
         assert virtual_clock() == pytest.approx(60.5, abs=0.1)
+
+    @virtually
+    @pytest.mark.defect("W1")
+    async def test_the_earliest_turn_polls_even_if_a_later_one_waited_first(self, database: PostgresDatabase) -> None:
+        fleet = Fleet(database, concurrency=1)
+        calls = fleet.worker().shared
+        assert calls is not None
+        running, early, late = (shared_place(calls, name) for name in ("running", "early", "late"))
+        async with late:
+            async with early:
+                async with running:
+                    await running.take()
+                    # The database has given the early request its turn, but its answer is slow to arrive.
+                    assert fleet.limits[0].start(limited("early")) is not None
+                    late_turn = asyncio.create_task(late.take())
+                    await asyncio.sleep(2.0)
+                    early_turn = asyncio.create_task(early.take())
+                    await asyncio.sleep(2.0)
+                async with asyncio.timeout(60.0):
+                    await early_turn
+            async with asyncio.timeout(60.0):
+                await late_turn
 
     @virtually
     async def test_who_waits_asks_the_database_a_few_times_a_second_at_most(self, database: PostgresDatabase) -> None:

@@ -1,8 +1,8 @@
 """Agent requests under limits that many processes share through a database: asked before each, and told after it.
 
-The database may wait for others, so it is used in a thread. While requests wait, the first of each line in this process
-asks again, when it was told to or after a while; the others have their turn in the database and wait for the first. One
-task renews all that the process holds. A request whose end could not be recorded is recorded later.
+The database may block, so it is used in a thread. Of the requests of this process that wait for the same limits, only
+the one with the earliest turn asks the database again. One task renews all leases of the process. If the end of a request
+could not be recorded, it is recorded later.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SharedCalls:
     ) -> None:
         self.limits, self.options, self.timing = limits, options, timing
         self._priority, self._name_of = priority, name_of
-        self.lines: dict[tuple[str, ...], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.lines: dict[tuple[str, ...], _Line] = defaultdict(_Line)
         self.changed = asyncio.Event()
         self._held = 0
         self._unrecorded: list[tuple[LimitedRequest, Ending]] = []
@@ -149,6 +149,32 @@ class SharedCalls:
         self._renewing = None
 
 
+class _Line:
+    """The requests of this process that wait for the same limits, by their turns."""
+
+    def __init__(self) -> None:
+        self._is_first: dict[int, asyncio.Event] = {}
+
+    def join(self, turn: int) -> asyncio.Event:
+        """Return an event that is set while no earlier turn waits."""
+        is_first = self._is_first[turn] = asyncio.Event()
+        self._choose()
+        return is_first
+
+    def leave(self, turn: int) -> None:
+        """Let the next turn be the first."""
+        del self._is_first[turn]
+        self._choose()
+
+    def _choose(self) -> None:
+        earliest = min(self._is_first, default=None)
+        for turn, is_first in self._is_first.items():
+            if turn == earliest:
+                is_first.set()
+            else:
+                is_first.clear()
+
+
 class SharedPlace:
     """The place of one attempt among those of all processes: taken once, and left by `async with`.
 
@@ -172,20 +198,35 @@ class SharedPlace:
         if waiting is None:
             return
         line = self._calls.lines[self._wanted.account, self._wanted.budgets[1].name]
-        is_old, delay = line.locked(), _FIRST_LOOK_SECONDS
-        async with line:
-            while waiting is not None:
-                if not is_old:
-                    # Spread, so that not all processes come at once.
-                    seconds = delay * (0.75 + 0.5 * self._calls.timing.chance())
-                    if waiting.seconds is not None:
-                        seconds = min(max(waiting.seconds, 0.001), _LONGEST_SECONDS)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(seconds):
-                            await self._calls.changed.wait()
-                    delay = min(1.5 * delay, _LAST_LOOK_SECONDS)
-                is_old = False
-                waiting = await self._look()
+        turn = waiting.turn
+        is_first = line.join(turn)
+        try:
+            await self._poll(waiting, is_first)
+        finally:
+            line.leave(turn)
+
+    async def _poll(self, waiting: Waiting, is_first: asyncio.Event) -> None:
+        """Ask the database until the request may start, but only while no earlier turn of this process waits."""
+        state: Waiting | None = waiting
+        delay = _FIRST_LOOK_SECONDS
+        while state is not None:
+            if is_first.is_set():
+                await self._pause(state, delay)
+                delay = min(1.5 * delay, _LAST_LOOK_SECONDS)
+            else:
+                await is_first.wait()
+            state = await self._look()
+
+    async def _pause(self, waiting: Waiting, delay: float) -> None:
+        """Wait until it is worth asking again: as long as the database said, or until a request of ours ends."""
+        if waiting.seconds is None:
+            # Spread, so that not all processes ask at once.
+            seconds = delay * (0.75 + 0.5 * self._calls.timing.chance())
+        else:
+            seconds = min(max(waiting.seconds, 0.001), _LONGEST_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._calls.changed.wait()
 
     async def _look(self) -> Waiting | None:
         # Cleared before the look: what changes meanwhile is not missed.
