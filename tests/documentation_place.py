@@ -25,6 +25,7 @@ from tests.documentation_verbs import call_alone
 from tests.github_server import github_server
 from tests.pipeline_files_model import ExampleModel
 from tests.program import PROGRAM, PYTHON_HEADER, Ended
+from tests.proofs import asks_for_proofs, proofs
 from tests.pull_server import PullServer
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -43,7 +44,6 @@ FINDING = {
     "body": "average() raises NameError.",
     "category": "correctness",
     "severity": "medium",
-    "confidence": 0.9,
 }
 SCHEMA = '{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}'
 FULL_NAME = "octo/demo"
@@ -190,8 +190,8 @@ def answer(request: RecordedRequest, model: ExampleModel) -> Reply:
         return Text("It adds prices. It has one module. It has no tests.")
     if request.mentions("## Execution Environment") or request.mentions("verdict = PASS"):
         return model(request)
-    if request.mentions("Try to refute the claim"):
-        return Json({"reason": "cuont is defined nowhere.", "proof": "confirmed"})
+    if asks_for_proofs(request):
+        return proofs(request, "confirmed", "cuont is defined nowhere.")
     asked: dict[str, Any] = {"findings": [FINDING]} if request.mentions("cuont(prices)") else {"answer": "It adds."}
     return Json(asked)
 

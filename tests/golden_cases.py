@@ -17,6 +17,7 @@ from typing import Any
 
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
 from tests.program import PROGRAM, Ended, codeloupe
+from tests.proofs import asks_for_proofs, proofs
 from tests.repository import GitRepository
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -84,7 +85,7 @@ def _average(repository: GitRepository) -> None:
 
 def _baseline(repository: GitRepository) -> None:
     _begin(repository)
-    ignored = _MUTABLE.replace("=[]):", "=[]):  # codeloupe: ignore[bug] kept for callers")
+    ignored = _MUTABLE.replace("=[]):", "=[]):  # codeloupe: ignore[correctness] kept for callers")
     repository.commit_files({"shop/files.py": _SHELL, "shop/lists.py": ignored})
 
 
@@ -108,8 +109,8 @@ _QUOTES = {
 
 def _found(request: RecordedRequest) -> Reply:
     """What a careful model says: one finding for each known line that the diff adds, and each is confirmed."""
-    if request.mentions("Try to refute the claim"):
-        return Json({"reason": "An empty list reaches this line.", "proof": "confirmed"})
+    if asks_for_proofs(request):
+        return proofs(request, "confirmed", "An empty list reaches this line.")
     added = {line for text in request.strings() for line in text.split("\n") if line.startswith("+")}
     about = {"body": "It fails for an empty list.", "category": "correctness"}
     found = [

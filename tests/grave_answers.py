@@ -1,6 +1,6 @@
 """Answers that each claim one grave defect in some broken or hostile form, and clean ones that claim none.
 
-None of the first may ever pass, whatever is made of it; each of the second must, so that no caution goes too far.
+None of the first passes. Of the second, only the exact ones pass.
 """
 
 import base64
@@ -205,10 +205,14 @@ _OTHER_SEVERITIES = {
 }
 _TWO_SEVERITIES = {
     f"a nit with {json.dumps(more)}": _answer({**LOW, **more})
+    for more in (*({"priority": 0}, {"priority": "P0"}, {"children": [GRAVE]}, {"findings": [GRAVE]}),)
+}
+# Unknown keys with plain values are ignored, and so are words: the severity of an item is its `severity`.
+RATED_LOW: dict[str, str] = {
+    f"a nit with {json.dumps(more)}": _answer({**LOW, **more})
     for more in (
-        *({"priority": 0}, {"priority": "P0"}, {"level": "critical"}, {"Severity": "critical"}),
-        *({"actual_severity": "critical"}, {"title": "[P0] Code of strangers is run"}),
-        *({"title": "CRITICAL: code of strangers is run"}, {"children": [GRAVE]}, {"findings": [GRAVE]}),
+        *({"level": "critical"}, {"Severity": "critical"}, {"actual_severity": "critical"}),
+        *({"title": "[P0] Code of strangers is run"}, {"title": "CRITICAL: code of strangers is run"}),
     )
 }
 _SAID_BESIDE = {
@@ -299,17 +303,23 @@ GRAVE_ANSWERS: dict[str, str] = {
     **(_UNDER_OTHER_KEYS | _SIGNS | _BROKEN_JSON | _ENVELOPES | _SHAPES | _PLACES | _TEXTS),
 }
 
-# What these claim must not be lost when the model, asked to say it again, says that there is nothing.
-CLAIMING: tuple[str, ...] = (
+# The finding of these is read, although they are not exact.
+READABLE: tuple[str, ...] = (
+    *("missing end", "a fence and prose", "an open fence", "lines of objects", "a bare list", "a bare object"),
+    *("only a thought", "a thought, then the finding", "the form without a verdict", "praise, then a finding"),
+    *("a grave document, then a clean one", "a clean document, then a grave one"),
+    "a grave document, then a quoted result",
+)
+# No finding is read from these, so an exact second answer decides.
+UNREADABLE: tuple[str, ...] = (
     *_UNDER_OTHER_KEYS,
     *("unescaped quotes", "missing brace", "a key twice", "the list twice", "cut in the body", "entities"),
     *("by file", "by severity", "texts by severity", "no severity", "a severity nobody knows", "no title"),
-    *("another quote", "no place at all", "XML", "CSV", "a table", "headings", "a numbered list", "prose"),
-    *("prose that contradicts its JSON", "a grave document, then a clean one", "the form without a file"),
+    *("XML", "CSV", "a table", "headings", "a numbered list", "prose", "prose that contradicts its JSON"),
     *('empty list beside {"critical": 1}', 'empty list beside {"has_issues": true}', 'empty list beside {"score": 12}'),
 )
 
-CLEAN_WORDS: dict[str, str] = {
+_CLEAN_WORDS: dict[str, str] = {
     **{
         f"{said}, beside an empty list": f"{said}\n\n{CLEAN}"
         for said in (
@@ -353,13 +363,16 @@ CLEAN_WORDS: dict[str, str] = {
 
 CLEAN_ANSWERS: dict[str, str] = {
     "the list": CLEAN,
-    "a bare list": "[]",
     "a fence": f"```json\n{CLEAN}\n```",
+    "words": "No issues found.",
+    "the form": '{"verdict": "PASS", "findings": []}',
+    "a nit": _answer(LOW),
+}
+INEXACT_CLEAN_ANSWERS: dict[str, str] = {
+    "a bare list": "[]",
     "a fence and prose": f"I looked at every hunk.\n\n```json\n{CLEAN}\n```\n",
     "denials around": f"I checked for critical bugs and security vulnerabilities and found none.\n{CLEAN}",
-    "words": "No issues found.",
     "praise": "LGTM. No problems found in the code.",
-    "the form": '{"verdict": "PASS", "findings": []}',
     "passed": '{"passed": true, "summary": "It reads well.", "issues": []}',
     "a summary": _answer(summary="Adds load(). No critical issues, nothing to report."),
     "a summary of what is mended": _answer(summary="Fixes a critical bug in load()."),
@@ -372,5 +385,5 @@ CLEAN_ANSWERS: dict[str, str] = {
     "an envelope": json.dumps({"type": "result", "is_error": False, "stop_reason": "end_turn", "result": CLEAN}),
     "a thought before": f"<think>Is this a critical bug? It is not.</think>{CLEAN}",
     "other keys": json.dumps({"Findings": [], "Summary": "Fine."}),
-    "a nit": _answer(LOW),
+    **_CLEAN_WORDS,
 }

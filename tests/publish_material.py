@@ -17,6 +17,7 @@ from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.reports.json_v1 import render_json
+from tests.findings_material import make_finding
 from tests.github_server import GitHubServer
 from tests.github_server_world import Comment, PullRequest, Repository
 
@@ -35,19 +36,16 @@ FILES = {"app.py": patch(), "other.py": patch()}
 
 
 def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
-    ordinary = Finding(
-        file=file,
-        line_start=line,
-        line_end=line,
-        severity=Severity.HIGH,
-        category="correctness",
-        title=f"Wrong result in line {line}",
-        body="It fails for zero.",
-        evidence=ROWS[(line - 1) % len(ROWS)],
-        reviewer="scripted",
-        fingerprint=f"{file.replace('/', '.')}-fingerprint-{line:04}",
-    )
-    return replace(ordinary, **changes)
+    ordinary: dict[str, Any] = {
+        "line_start": line,
+        "line_end": line,
+        "category": "correctness",
+        "title": f"Wrong result in line {line}",
+        "body": "It fails for zero.",
+        "evidence": ROWS[(line - 1) % len(ROWS)],
+        "fingerprint": f"{file.replace('/', '.')}-fingerprint-{line:04}",
+    }
+    return make_finding(file=file, **{**ordinary, **changes})
 
 
 def review(*findings: Finding, head: str | None = FIRST, **changes: Any) -> Review:

@@ -18,7 +18,7 @@ from codeloupe.forges.plan import make_plan
 from codeloupe.model.agent import Usage
 from codeloupe.model.baseline import BaselineEntry, EntryStanding, EntryState
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import FindingStatus, Proof, Severity, Suppression, SuppressionKind
 from codeloupe.model.history import Comparison, Listing, Removed, SweepOutline, TrendKey, TrendRow, Trends
 from codeloupe.model.publication import AnswerKind, PublishOptions, WithoutComment
 from codeloupe.model.review import (
@@ -52,7 +52,7 @@ REVIEWS = {
     "hostile": telling_reviews.hostile_review(),
     # Fixes of each kind, lines over an edge, all that is known of a finding, and findings of no file or place.
     "details": review(
-        finding(line_end=44, verification="confirmed: it is reached", fingerprint="0123456789abcdef" * 2),
+        finding(line_end=44, proof=Proof.CONFIRMED, reason="it is reached", fingerprint="0123456789abcdef" * 2),
         finding(suggestion="```suggestion\n    cursor.execute(query, name)\n```", fingerprint="same" * 8),
         finding(
             replacement=_CODE, suggestion="Guard it:\nif x:\n    return y", fingerprint="same" * 8, category="style"
@@ -60,15 +60,14 @@ REVIEWS = {
         finding(
             expert="sql",
             rule=None,
-            agreement=6,
             seen_by=tuple(f"look {number}" for number in range(6)),
             outside_change=True,
-            confidence=0.826,
             commit_sha="c" * 40,
             severity=Severity.MEDIUM,
             evidence="x = 1\n" * 50,
             body="word " * 2_000,
-            verification="unproven: the caller is not to be seen",
+            proof=Proof.UNPROVEN,
+            reason="the caller is not to be seen",
         ),
         telling_reviews.unplaced_finding(severity=Severity.LOW),
         telling_reviews.unplaced_finding(severity=Severity.LOW, file=""),
@@ -244,10 +243,16 @@ _PREVIEW = Preview(
 def _comments() -> Iterator[tuple[str, str]]:
     new, states = publish_material.finding, publish_states
     found = (
-        new(4, suggestion="Check it.", replacement="value_4 = compute(4, checked=True)", verification="confirmed: yes"),
+        new(
+            4,
+            suggestion="Check it.",
+            replacement="value_4 = compute(4, checked=True)",
+            proof=Proof.CONFIRMED,
+            reason="yes",
+        ),
         new(9, line_end=12, severity=Severity.CRITICAL, expert="sql"),
         new(400, title="@everyone | <b>", severity=Severity.LOW),
-        new(20, status=FindingStatus.REFUTED, verification="It cannot be zero."),
+        new(20, status=FindingStatus.REFUTED, proof=Proof.REFUTED, reason="It cannot be zero."),
         *(new(line) for line in (30, 31, 32)),
     )
     threads = (

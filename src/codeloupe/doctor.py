@@ -13,14 +13,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from codeloupe import __version__
+from codeloupe.calls import AgentCalls
 from codeloupe.commits.sweep import commit_experts
 from codeloupe.config.files import repository_root
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls
-from codeloupe.engine.choose import choose_reviewers, default_analysers, experts_of, review_command
-from codeloupe.engine.globs import no_such_files, unmatched
-from codeloupe.engine.verdict import joined_info
 from codeloupe.errors import CodeloupeError, ConfigError, NotARepository, StoreError, UsageError, install_command
+from codeloupe.findings.verdict import joined_info
 from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.git.snapshot import list_files, list_head_files
@@ -28,6 +26,9 @@ from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.baseline import BASELINE_NAME
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Check, Diagnosis
+from codeloupe.planning.experts import experts_of
+from codeloupe.planning.globs import no_such_files, unmatched
+from codeloupe.reviewers.choose import choose_reviewers, default_analysers, review_command
 from codeloupe.store.baseline import read_working_file
 from codeloupe.store.runs import RUNS_DIRECTORY
 from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase

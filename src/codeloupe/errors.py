@@ -74,9 +74,13 @@ def for_its_reader(text: str) -> str:
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an optional part to this installation: what pipx installed is out of the reach of pip."""
+    """Return how to add an optional part to this installation, from a checkout and by the program that installed it.
+
+    No command names the package alone: it is not released, so an index may have another package of that name.
+    """
     is_by_pipx = os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json"))  # noqa: PTH110, PTH118 - a quick start
-    return f"{'pipx inject codeloupe' if is_by_pipx else 'pip install'} 'codeloupe[{extra}]'"
+    command = "pipx install --force" if is_by_pipx else "pip install"
+    return f"{command} '.[{extra}]' in a checkout of codeloupe"
 
 
 class CodeloupeError(Exception):

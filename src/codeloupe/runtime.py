@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import Spent
 from codeloupe.agents.calls.limiter import Timing
+from codeloupe.calls import AgentCalls, agent_key, trust_of
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls, agent_key, trust_of
-from codeloupe.engine.settings import configure
 from codeloupe.errors import Cancelled, UsageError
 from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds, Priority
 from codeloupe.model.ports import Agent, AgentEventSink, EventSink, ReviewOptions
+from codeloupe.planning.settings import configure
 
 if TYPE_CHECKING:
     from codeloupe.forges.publishing import PublishRequest
@@ -137,14 +137,14 @@ class Runtime:
         Raises UsageError for what the caller can mend and ProcessError when git fails; a reviewer that fails, for want
         of budget too, is in the outcome, which is then not complete.
         """
-        from codeloupe.engine import run
+        from codeloupe import engine as run
 
         own: dict[str, Any] = {"repo": repo, "settings": self._settings, "calls": self._calls}
         return await self._run(lambda: run.review(scope, **own, **options), scope=scope, repo=repo, **options)
 
     async def preview(self, scope: ScopeRequest | None = None, *, repo: Path | str = ".") -> Preview:
         """What a review would look at and what not, without running it. Raises as `review` does."""
-        from codeloupe.engine.preview import preview as previewed
+        from codeloupe.previews import preview as previewed
 
         own: dict[str, Any] = {"repo": repo, "settings": self._settings, "calls": self._calls}
         return await self._run(lambda: previewed(scope, **own), scope=scope, repo=repo)

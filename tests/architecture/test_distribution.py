@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import codeloupe
-from tests.tested_package import PROJECT, SOURCE, files_of
+from tests.tested_package import PROJECT, SOURCE, files_of, shipped_files
 
 _BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
 
@@ -69,6 +69,38 @@ def test_the_pinned_requirements_hold_names_versions_and_hashes_only() -> None:
         text = file.read_text(encoding="utf-8")
         assert "--hash=sha256:" in text
         assert not re.search("://|@ |^-", text, re.MULTILINE), file.name
+
+
+# The package as the first thing to install, after options and their values, or with a version or an extra anywhere.
+_BY_NAME = re.compile(
+    r"""\b(?:pip3?|pipx|uv|poetry|pdm|conda)\s(?:\S+\s)?(?:install|inject|add|run|upgrade|download)"""
+    r"""(?:\s+-\S+(?:[ =][^\s-]\S*)?)*?\s+["']?codeloupe(?![\w./-])"""
+    r"""|\buvx\s+["']?codeloupe(?![\w./-])"""
+    r"""|\$\{?install\S*["']?\s+["']?codeloupe(?![\w./-])"""
+    r"""|\bcodeloupe(?:\[[\w,]+\]|\$\w+)?\s?[=~>]="""
+)
+
+
+@pytest.mark.defect("E3")
+def test_no_shipped_file_installs_the_package_by_name_from_an_index() -> None:
+    """Check that nobody who owns the name on an index can run code where we tell people to install."""
+    for text in (
+        "pip install codeloupe",
+        "pip install -U 'codeloupe[api]'",
+        'python -m pip install --quiet "codeloupe"',
+        "pipx inject codeloupe 'codeloupe[api]'",
+        "uv tool install codeloupe",
+        "uvx codeloupe review",
+        '"${install[@]}" "codeloupe$extras==$INPUT_VERSION"',
+        "codeloupe==1.2.3",
+    ):
+        assert _BY_NAME.search(text), text
+    found = {}
+    for file in shipped_files():
+        match = _BY_NAME.search(file.read_text(encoding="utf-8", errors="replace"))
+        if match is not None:
+            found[str(file.relative_to(PROJECT))] = match[0]
+    assert found == {}
 
 
 def test_a_base_install_stays_under_130_mb() -> None:

@@ -13,6 +13,7 @@ import pytest
 from codeloupe import errors
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy
+from codeloupe.agents.calls.schemas import check_output
 from codeloupe.model.agent import AttemptFailed, PermissionMode, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, MaxTokens, Refusal, Reply, Stall, Status, Text
 from tests.agent_factories import AGENTS, AgentFactory, asked_for, assert_nothing_runs_in, every_agent, on_stage
@@ -112,6 +113,18 @@ def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words_and_a_schema_is_answ
         assert stage.sent(prompt[:most].strip())
 
 
+@pytest.mark.defect("F1")
+@every_agent()
+def test_json_that_prose_quotes_is_not_a_structured_answer(factory: AgentFactory, work: Path) -> None:
+    prose = 'The comment says {"answer": 42}, which is wrong.'
+    asked = asked_for(work, output_schema=SCHEMA, accept_any_output=True)
+    with on_stage(factory, Text(prose)) as stage:
+        result = asyncio.run(AgentCaller().call(asked, agent=stage, emit=stage.events.append))
+    assert (result.output, result.structured, result.cut_off) == (prose, None, False)
+    with pytest.raises(errors.OutputInvalid, match="text around the JSON"):
+        check_output(result, SCHEMA)
+
+
 @pytest.mark.soak
 @every_agent()
 def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(factory: AgentFactory, work: Path) -> None:
@@ -198,6 +211,11 @@ def test_a_refusal_is_reported_as_one_or_at_least_as_no_answer_and_one_that_is_c
             stage.answer(asked_for(work, model=factory.model))
         assert raised.value.cut_off
         assert raised.value.output.startswith(MaxTokens().text)
+        accepting = asked_for(work, model=factory.model, accept_any_output=True)
+        with on_stage(factory, MaxTokens()) as stage:
+            result = asyncio.run(AgentCaller().call(accepting, agent=stage, emit=stage.events.append))
+        assert result.cut_off
+        assert result.output.startswith(MaxTokens().text)
 
 
 @pytest.mark.requirement("R8")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.analysers import ast_grep
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
@@ -26,20 +27,30 @@ TYPED = (AnalyserFailed, ProcessError)
 
 @dataclass(frozen=True)
 class Case:
-    """An analyser, how to make one with another program, and a defect that it finds on the first line of a file."""
+    """An analyser, how to make one with another program, and a defect that it finds on the first line of a file.
+
+    `suppressed` is the same line with a comment that hides the defect, and `comment` is that comment.
+    """
 
     make: Callable[[str | None], Analyser]
     suffix: str
     defect: str
     suppressed: str
+    comment: str
 
 
 SWALLOWS = "async function f() { try { await work(); } catch (error) {} }"
 TOKEN = "token gh" + "p_" + "q8Zr3LwXn5Kd9VtYb2Hc7Mf4Sg6Jp1Ra0TeU"
 CASES = {
-    "ruff": Case(RuffAnalyser, ".py", "print(unknown)\n", "print(unknown)  # noqa\n"),
-    "ast-grep": Case(AstGrepAnalyser, ".js", f"{SWALLOWS}\n", f"{SWALLOWS} // ast-grep-ignore\n"),
-    "detect-secrets": Case(SecretsAnalyser, ".txt", f"{TOKEN}\n", f"{TOKEN} # pragma: allowlist secret\n"),
+    "ruff": Case(RuffAnalyser, ".py", "print(unknown)\n", "print(unknown)  # noqa\n", "# noqa"),
+    "ast-grep": Case(AstGrepAnalyser, ".js", f"{SWALLOWS}\n", f"{SWALLOWS} // ast-grep-ignore\n", "// ast-grep-ignore"),
+    "detect-secrets": Case(
+        SecretsAnalyser,
+        ".txt",
+        f"{TOKEN}\n",
+        f"{TOKEN} # pragma: allowlist secret\n",
+        "# pragma: allowlist secret",
+    ),
 }
 STARTS_PROGRAM = [CASES["ruff"], CASES["ast-grep"]]
 
@@ -197,9 +208,19 @@ def test_no_configuration_of_the_repository_changes_anything(case: Case, tmp_pat
 
 @each("trusted", [True, False])
 @each("case", CASES.values())
-def test_a_suppression_in_the_code_counts_only_in_a_trusted_change(case: Case, tmp_path: Path, trusted: bool) -> None:
+def test_a_comment_silences_an_issue_only_in_a_trusted_change(case: Case, tmp_path: Path, trusted: bool) -> None:
     report = analyse(case.make(None), tmp_path, files(case, text=case.suppressed), trusted=trusted)
-    assert len(report.issues) == (0 if trusted else 1)
+    assert report.failed == {}
+    (issue,) = report.issues
+    assert issue.silenced_by == (case.comment if trusted else "")
+
+
+@each("case", CASES.values())
+def test_a_comment_changes_nothing_else_about_an_issue(case: Case, tmp_path: Path) -> None:
+    (plain,) = analyse(case.make(None), tmp_path, files(case), trusted=True).issues
+    (silenced,) = analyse(case.make(None), tmp_path, files(case, text=case.suppressed), trusted=True).issues
+    assert plain.silenced_by == ""
+    assert replace(silenced, silenced_by="") == plain
 
 
 @each("case", CASES.values())

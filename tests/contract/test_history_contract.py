@@ -89,7 +89,7 @@ class TestReviews:
         assert history.raw_outputs(identifier(2)) == {}
 
     def test_what_cannot_be_written_is_refused_and_nothing_is_saved(self, history: History) -> None:
-        odd = record(1, named("f1", confidence=object()))
+        odd = record(1, named("f1", rule=object()))
         with pytest.raises(StoreError, match=f"the review {identifier(1)} cannot be saved") as caught:
             history.save(odd)
         assert caught.value.hint
@@ -144,7 +144,8 @@ class TestLists:
             named("b", severity=Severity.LOW),
             named("c", severity=Severity.LOW),
             named("d", status=FindingStatus.REFUTED),
-            named("e", anchored=False),
+            named("e", counts=False, is_pending=True),
+            named("f", severity=Severity.MEDIUM, anchored=False),
         )
         history.save(record(1, *findings, complete=False, exit_code=3, usage=Usage(cost_usd=0.5, unknown_costs=2)))
         (entry,) = history.list(HistoryQuery(repositories=HERE)).entries
@@ -153,8 +154,8 @@ class TestLists:
         assert (entry.repository_label, entry.branch, entry.scope) == ("shop", "topic", "branch")
         assert entry.description == "topic against main"
         assert (entry.verdict, entry.complete, entry.exit_code) == ("FAIL", False, 3)
-        assert entry.counts == SeverityCounts(critical=1, low=2)
-        assert [entry.counts.of(step) for step in Severity] == [1, 0, 0, 2]
+        assert entry.counts == SeverityCounts(critical=1, medium=1, low=2)
+        assert [entry.counts.of(step) for step in Severity] == [1, 0, 1, 2]
         assert entry.set_aside == 2
         assert (entry.reviewer, entry.cost_usd, entry.unknown_costs) == ("offline", 0.5, 2)
 

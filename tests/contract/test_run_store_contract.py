@@ -133,8 +133,11 @@ class TestApprovals:
         word = Approval(stage="write", decision=Decision.RETRY, note="shorter, please \udcff\n")
         opened().put_approval("00000001", word)
         assert store.take_approval("00000001", "research") is None
+        assert store.left_approval("00000001", "research") is None
+        assert store.left_approval("00000001", "write") == word
         assert store.take_approval("00000001", "write") == word
         assert store.take_approval("00000001", "write") is None
+        assert store.left_approval("00000001", "write") is None
 
     def test_the_last_word_counts(self, store: RunStore) -> None:
         store.create(full_run())

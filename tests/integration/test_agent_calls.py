@@ -123,8 +123,8 @@ def test_answers_that_cannot_be_read_end_a_review_after_three_of_them_in_a_row(r
     # Each is as large as a unit may be.
     texts = ["".join(f"value_{line} = {line} + {number}\n" for line in range(3000)) for number in range(15)]
     repository.commit_files({f"module_{number}.py": text for number, text in enumerate(texts)}, branch="change")
-    # A unit is asked about twice before its answer counts as unreadable.
-    for concurrency, most in ((1, 6), (5, 12)):
+    # Each unit costs two calls: the three that fail, and those that run beside the third.
+    for concurrency, most in ((1, 6), (5, 14)):
         with StandInServer([Text("Lorem ipsum dolor sit amet.")]) as server:
             settings = {"CODELOUPE_CONCURRENCY": str(concurrency)}
             ended = run(server, repository.path, *REVIEW, more=settings)

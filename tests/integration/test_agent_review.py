@@ -17,6 +17,7 @@ from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import KEY, agents_at
 from tests.endings import PATIENCE_SECONDS, comes_to_pass, with_enough_time
 from tests.program import PROGRAM, Ended
+from tests.proofs import asks_for_proofs, proofs
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
@@ -30,9 +31,7 @@ FINDING = {
     "body": "average([]) raises ZeroDivisionError.",
     "category": "correctness",
     "severity": "high",
-    "confidence": 0.9,
 }
-ASKS_TO_REFUTE = "Try to refute the claim"
 
 
 def review(
@@ -55,8 +54,8 @@ def project(repository: GitRepository) -> GitRepository:
 
 def answering(*findings: Mapping[str, Any], proof: str = "confirmed") -> Callable[[RecordedRequest], Reply]:
     def reply(request: RecordedRequest) -> Reply:
-        if request.mentions(ASKS_TO_REFUTE):
-            return Json({"reason": "An empty list reaches line 6.", "proof": proof})
+        if asks_for_proofs(request):
+            return proofs(request, proof, "An empty list reaches line 6.")
         return Json({"findings": list(findings)})
 
     return reply
@@ -96,8 +95,8 @@ def test_what_is_refuted_is_kept_and_does_not_count_and_what_is_unproven_is_lowe
     project: GitRepository,
 ) -> None:
     def reply(request: RecordedRequest) -> Reply:
-        if request.mentions(ASKS_TO_REFUTE):
-            return Json({"reason": "So it is.", "proof": "unproven" if request.mentions(title) else "refuted"})
+        if asks_for_proofs(request):
+            return proofs(request, "unproven" if request.mentions(title) else "refuted", "So it is.")
         return Json({"findings": [FINDING, other]})
 
     title = "The name says too little"
@@ -163,8 +162,8 @@ class Troubled:
         self.limited = False
 
     def __call__(self, request: RecordedRequest) -> Reply:
-        if request.mentions(ASKS_TO_REFUTE):
-            return Json({"reason": "It can be followed.", "proof": "confirmed"})
+        if asks_for_proofs(request):
+            return proofs(request, "confirmed", "It can be followed.")
         if request.mentions("work_0_3") or request.mentions("certainly not JSON"):
             return Text("I looked at it. This is certainly not JSON.")
         if request.mentions("work_1_3"):
@@ -317,7 +316,7 @@ def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
         assert running.returncode == exit_code
         if end is signal.SIGINT:
             again = f"`{' '.join(('codeloupe review --resume', *words[2:]))}`"
-            kept = f"codeloupe: interrupted; 2 of 4 answers are kept and not asked for again; {again} continues\n"
+            kept = f"codeloupe: interrupted; 2 answers are stored and not asked for again; {again} continues\n"
             assert told.decode().endswith(kept)
         assert_nothing_runs_in(four_units.path)
         released.append(True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -197,12 +198,31 @@ def test_the_action_installs_itself_from_pinned_versions(job: Job) -> None:
     assert not [line for line in versions if "--hash" in line or line.endswith("\\")]
 
 
-def test_the_action_installs_a_released_version_on_request_without_token_or_key(job: Job) -> None:
-    assert [row[-1] for row in installed(job, version="1.2.3", comment="false")] == ["codeloupe==1.2.3"]
+def test_the_action_is_installed_without_token_or_key(job: Job) -> None:
+    installed(job, comment="false")
     variables = (job.place / "stub" / "log.env").read_text()
     assert "GITHUB_ACTION_PATH=" in variables
     assert TOKEN not in variables
     assert KEY not in variables
+
+
+@pytest.mark.defect("E3")
+def test_nothing_is_installed_by_the_name_of_the_package_alone(job: Job, tmp_path: Path) -> None:
+    template = read_yaml(PROJECT / "ci" / "gitlab.yml")["codeloupe"]
+    stub, log = tmp_path / "python", tmp_path / "log"
+    stub.write_text(STUB.format(log=log, codeloupe=PROGRAM))
+    stub.chmod(0o755)
+    variables = {
+        **template["variables"],
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "LOUPE_PROGRAM": str(tmp_path / "program"),
+    }
+    script = "set -e\n" + "\n".join(template["before_script"])
+    subprocess.run(("bash", "-c", script), cwd=job.work.path, env={**os.environ, **variables}, check=True)
+    [asked] = [row for row in log.read_text().splitlines() if "|pip|install|" in row]
+    assert re.fullmatch(r"git\+https://\S+/codeloupe@[0-9a-f]{40}", asked.split("|")[-2])
+    sources = [row[-1] for row in installed(job, extras="claude")]
+    assert sources == [str(PROJECT / "requirements" / "base.txt"), f"{PROJECT}[claude]"]
 
 
 def test_nothing_of_the_checkout_runs_while_it_is_installed(job: Job, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
 from tests.engine_standin import KEY
 from tests.engine_standin import environment as claude_environment
 from tests.program import Ended
+from tests.proofs import asks_for_proofs, proofs
 from tests.repository import GitRepository
 from tests.sweep_history import Made, claim, make_commits, many_commits, numbered_commits
 from tests.warm_program import codeloupe
@@ -31,6 +32,8 @@ def commits(server: StandInServer, path: Path, *words: str, agent: str = "api", 
 
 def by_number(replies: Mapping[int, Reply]) -> Callable[[RecordedRequest], Reply]:
     def reply(request: RecordedRequest) -> Reply:
+        if asks_for_proofs(request):
+            return proofs(request, "confirmed", "The sum is one too large.")
         return next((each for number, each in replies.items() if request.mentions(f"+def part_{number}(")), CLEAN)
 
     return reply

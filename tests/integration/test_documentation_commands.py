@@ -104,7 +104,7 @@ def test_targets_and_extras_that_pages_name_exist() -> None:
         if target := re.match(r"make ([a-z]+)", command.text):
             assert target[1] in targets, command
     for page in PAGES:
-        for named in re.findall(r"codeloupe\[([a-z,]+)\]", page.read_text(encoding="utf-8")):
+        for named in re.findall(r"install '\.\[([a-z,]+)\]", page.read_text(encoding="utf-8")):
             assert set(named.split(",")) <= extras, page
 
 

@@ -5,22 +5,25 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from msgspec.structs import fields
 
 import codeloupe
 from codeloupe.cli.boundary import INTERRUPTED
 from codeloupe.cli.main import build_parser
 from codeloupe.config.schema import KEYS
-from codeloupe.engine.experts import BUILT_IN
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import AGENT_NAMES
+from codeloupe.planning.experts import BUILT_IN
 from codeloupe.reports import FORMATS
 from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, spans
 from tests.documentation_place import place_for
 from tests.documentation_reference import MADE, RENEW, fields_of_report
 from tests.documentation_verbs import calls, long_options, verb_of, verbs
 from tests.program import codeloupe as codeloupe_program
+from tests.repository import GitRepository
 from tests.rows import each
+from tests.tested_package import shipped_files
 
 VERBS = verbs()
 GROUPS = {verb.partition(" ")[0] for verb in VERBS}
@@ -162,6 +165,30 @@ def test_names_of_the_library_on_any_page_exist() -> None:
 def test_every_format_and_every_built_in_expert_is_told() -> None:
     assert [name for name in FORMATS if f"`{name}`" not in text_of(DOCS / "ci.md")] == []
     assert [name for name in BUILT_IN if name not in text_of(DOCS / "experts.md")] == []
+
+
+@pytest.mark.defect("E8")
+def test_every_format_that_a_message_a_page_or_a_file_names_exists() -> None:
+    named = set()
+    for file in shipped_files():
+        text = file.read_text(encoding="utf-8", errors="replace")
+        # Git has an option of that name too, with a value behind `=`.
+        named |= {(file.name, name) for name in re.findall(r"--format ([a-z][\w-]*)", text)}
+    assert ("ci.md", "rdjson") in named
+    assert {(file, name) for file, name in named if name not in FORMATS} == set()
+
+
+@pytest.mark.defect("E8")
+def test_what_publish_says_about_gitlab_can_be_typed(tmp_path: Path) -> None:
+    ended = codeloupe_program("publish", "gitlab", cwd=tmp_path)
+    assert ended.exit_code == 2
+    [command] = re.findall(r"`codeloupe (review [^`]+)`", ended.stderr)
+    repository = GitRepository(tmp_path / "repository")
+    repository.commit_files({"a.py": "x = 1\n"})
+    repository.write("a.py", "x = 2\n")
+    typed = codeloupe_program(*command.split(), "--reviewer", "offline", cwd=repository.path)
+    assert typed.exit_code == 0, typed.stderr
+    assert json.loads(text_of(repository.path / command.split()[-1])) == []
 
 
 def test_the_picture_shows_what_the_program_shows_and_asks_nobody_for_a_part_of_it(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_an_interrupt_ends_the_children_and_exits_130(
         process.send_signal(number)
         _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
-    assert b"codeloupe: interrupted; nothing was answered yet; `codeloupe review --resume` continues\n" in stderr
+    assert b"codeloupe: interrupted; no answer is stored yet; `codeloupe review --resume` continues\n" in stderr
     assert b"Traceback" not in stderr
     assert not is_running(child)
 

@@ -27,7 +27,6 @@ FINDING = {
     "body": "eval() runs what a customer types.",
     "category": "security",
     "severity": "high",
-    "confidence": 0.9,
 }
 FINAL_FILES = {
     "article": {"article.md", "claims.json", "notes.md"},

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.config.schema import Settings
-from codeloupe.engine import run
+from codeloupe import engine as run
+from codeloupe.config.schema import ReviewFormat, Settings
 from codeloupe.integrations import CodeReviewer
 from codeloupe.model.finding import Severity
 from codeloupe.model.review import Review, Verdict
@@ -16,41 +16,44 @@ from codeloupe.model.scope import RangeScope, ScopeRequest, UncommittedScope
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
 from tests.rows import each
-from tests.unit.engine.external.fake_gate import FakeGate, ending
+from tests.unit.reviewers.fake_gate import FakeGate, ending
 from tests.warm_program import codeloupe
 
 RANGE = RangeScope("HEAD~1..HEAD")
 FORM = {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] Division by zero"}
 FORM |= {"body": "It always fails."}
 ISSUE = {"file": "a.py", "line": 2, "severity": "error", "message": "Division by zero", "suggestion": "Do not."}
-QUOTED = {"severity": "HIGH", "category": "bug", "description": "Division by zero", "evidence": "a.py:2 - y = x / 0"}
-LOCATED = {
-    "title": "Division by zero",
-    "body": "It always fails.",
-    "confidence_score": 0.9,
-    "priority": 1,
-    "code_location": {"absolute_file_path": "/somewhere/a.py", "line_range": {"start": 2, "end": 2}},
-}
+QUOTED = {"severity": "HIGH", "category": "bug", "description": "Division by zero", "evidence": "a.py:2"}
 REGION = {"artifactLocation": {"uri": "a.py"}, "region": {"startLine": 2, "endLine": 2}}
 RESULT: dict[str, Any] = {"ruleId": "X1", "level": "error", "message": {"text": "Division by zero"}}
 RESULT |= {"locations": [{"physicalLocation": REGION}]}
-SHAPES: dict[str, dict[str, Any]] = {
-    "verdict and findings": {"verdict": "FAIL", "findings": [FORM]},
-    "passed and issues": {"passed": False, "summary": "one", "issues": [ISSUE]},
-    "categories and evidence": {"findings": [QUOTED]},
-    "code locations": {"findings": [LOCATED], "overall_correctness": "patch is incorrect"},
-    "SARIF": {"version": "2.1.0", "runs": [{"tool": {"driver": {"name": "linter"}}, "results": [RESULT]}]},
+DIAGNOSTIC: dict[str, Any] = {"message": "Division by zero", "severity": "ERROR"}
+DIAGNOSTIC |= {"location": {"path": "a.py", "range": {"start": {"line": 2}}}}
+GATE = {"status": "complete", "consensus_verdict": "FAIL", "aggregated_findings": [FORM], "parse_errors": []}
+LINES = "a.py:2:5: error: Division by zero\n"
+OUTPUTS: dict[str, tuple[ReviewFormat, str]] = {
+    "verdict and findings": ("findings", json.dumps({"verdict": "FAIL", "findings": [FORM]})),
+    "passed and issues": ("findings", json.dumps({"passed": False, "issues": [ISSUE]})),
+    "categories and evidence": ("findings", json.dumps({"findings": [QUOTED]})),
+    "a fence": ("findings", f"```json\n{json.dumps({'findings': [QUOTED]})}\n```\n"),
+    "review-gate": ("review-gate", json.dumps(GATE)),
+    "SARIF": ("sarif", json.dumps({"runs": [{"tool": {"driver": {"name": "linter"}}, "results": [RESULT]}]})),
+    "rdjson": ("rdjson", json.dumps({"diagnostics": [DIAGNOSTIC]})),
+    "rdjsonl": ("rdjsonl", json.dumps(DIAGNOSTIC)),
+    "lines of a linter": ("lines", LINES),
 }
-TEXTS = {
-    "lines of a linter": "a.py:2:5: error: Division by zero\n",
-    "Markdown": (
-        "- **Severity:** HIGH\n  **Category:** bug\n  **Description:** Division by zero\n"
-        "  **Evidence:** a.py:2 - y = x / 0\n"
-    ),
-    **{name: json.dumps(shape) for name, shape in SHAPES.items()},
-    "JSON in a fence, with prose around": (
-        f"I looked.\n\n```json\n{json.dumps(SHAPES['verdict and findings'])}\n```\nThat is all."
-    ),
+# Their findings are read, but the review is not complete.
+INEXACT = {
+    "prose around": f"I looked.\n\n{json.dumps({'findings': [QUOTED]})}\nThat is all.",
+    "a key that was not asked for": json.dumps({"findings": [QUOTED], "files_skipped": ["b.py"]}),
+    "lines of a list": "- HIGH bug: Division by zero (a.py:2)",
+}
+# Nothing is read from output in another format than the declared one.
+UNDECLARED: dict[str, tuple[ReviewFormat, str]] = {
+    "SARIF as findings": ("findings", OUTPUTS["SARIF"][1]),
+    "lines as findings": ("findings", LINES),
+    "findings as lines": ("lines", OUTPUTS["verdict and findings"][1]),
+    "Markdown": ("findings", "- **Severity:** HIGH\n  **Evidence:** a.py:2 - y = x / 0\n"),
 }
 
 
@@ -63,13 +66,13 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     return repository
 
 
-def printing(folder: Path, text: str, exit_code: int = 0) -> Settings:
+def printing(folder: Path, text: str, exit_code: int = 0, output_format: ReviewFormat = "findings") -> Settings:
     """Settings with a program that reads the diff and prints a text."""
     program = folder / "my reviewer"
     body = f"import sys\nassert '+y = x / 0' in sys.stdin.read()\nsys.stdout.write({text!r})\nsys.exit({exit_code})\n"
     program.write_text(PYTHON_HEADER + body)
     program.chmod(0o755)
-    return Settings(reviewer_type="command", review_command=(str(program),))
+    return Settings(reviewer_type="command", review_command=(str(program),), review_command_format=output_format)
 
 
 def gated(gate: FakeGate, **more: Any) -> Settings:
@@ -80,9 +83,10 @@ def review(repository: GitRepository, settings: Settings, scope: ScopeRequest = 
     return asyncio.run(run.review(scope, repo=repository.path, settings=settings))
 
 
-@each("shape", TEXTS)
-def test_every_shape_becomes_the_same_finding(committed: GitRepository, tmp_path: Path, shape: str) -> None:
-    result = review(committed, printing(tmp_path, TEXTS[shape], exit_code=1))
+@each("name", OUTPUTS)
+def test_every_format_becomes_the_same_finding(committed: GitRepository, tmp_path: Path, name: str) -> None:
+    output_format, text = OUTPUTS[name]
+    result = review(committed, printing(tmp_path, text, exit_code=1, output_format=output_format))
     [finding] = result.findings
     assert (finding.file, finding.line_start, finding.line_end) == ("a.py", 2, 2)
     assert (finding.severity, finding.anchored, finding.outside_change) == (Severity.HIGH, True, False)
@@ -92,9 +96,26 @@ def test_every_shape_becomes_the_same_finding(committed: GitRepository, tmp_path
     assert result.reviewer.type == "command"
 
 
-def test_a_clean_answer_passes_and_none_a_cut_one_or_a_pass_with_a_blocking_finding_does_not(
-    committed: GitRepository, tmp_path: Path
+@each("name", INEXACT)
+def test_findings_of_inexact_output_are_kept_and_the_review_is_incomplete(
+    committed: GitRepository, tmp_path: Path, name: str
 ) -> None:
+    result = review(committed, printing(tmp_path, INEXACT[name], exit_code=1))
+    assert [finding.line_start for finding in result.findings] == [2]
+    assert (result.complete, result.exit_code) == (False, 1)
+
+
+@each("name", UNDECLARED)
+def test_output_in_another_format_than_declared_is_a_failure(
+    committed: GitRepository, tmp_path: Path, name: str
+) -> None:
+    output_format, text = UNDECLARED[name]
+    result = review(committed, printing(tmp_path, text, output_format=output_format))
+    assert (result.findings, result.verdict, result.exit_code) == ((), Verdict.INCOMPLETE, 3)
+    assert [unit.unit for unit in result.coverage.units_failed] == ["command"]
+
+
+def test_only_a_whole_output_without_a_blocking_finding_passes(committed: GitRepository, tmp_path: Path) -> None:
     clean = review(committed, printing(tmp_path, '{"verdict": "PASS", "findings": []}'))
     assert (clean.verdict, clean.complete, clean.exit_code) == (Verdict.PASS, True, 0)
     silent = review(committed, printing(tmp_path, ""))
@@ -108,12 +129,11 @@ def test_a_clean_answer_passes_and_none_a_cut_one_or_a_pass_with_a_blocking_find
 
 
 def test_the_program_can_be_run_from_the_command_line(committed: GitRepository, tmp_path: Path) -> None:
-    settings = printing(tmp_path, TEXTS["lines of a linter"], exit_code=1)
+    settings = printing(tmp_path, LINES, exit_code=1, output_format="lines")
     home = tmp_path / "config" / "codeloupe"
     home.mkdir(parents=True)
-    (home / "config.yaml").write_text(
-        json.dumps({"reviewer_type": "command", "review_command": settings.review_command})
-    )
+    names = ("reviewer_type", "review_command", "review_command_format")
+    (home / "config.yaml").write_text(json.dumps({name: getattr(settings, name) for name in names}))
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     words = ("review", "HEAD~1..HEAD", "--format", "json", "-q")
     ended = codeloupe(*words, cwd=committed.path, environment=environment)

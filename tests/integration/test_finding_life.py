@@ -13,6 +13,7 @@ import pytest
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.agent_programs import agents_at
 from tests.program import Ended
+from tests.proofs import asks_for_proofs, proofs
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
@@ -21,19 +22,22 @@ CALL = '    subprocess.run("tar cf " + target + " " + folders[number], shell=Tru
 CODE = f"import subprocess\n\n\ndef pack(folders, number, target):\n{CALL}\n    return target\n"
 INDEX = ("Folder index may be out of range", "number may be the length of folders.")
 SHELL = ("Command reaches the shell", "The folder's name is run by a shell as it is.")
+# In words that are similar to those of the analyser's rule S602.
+OF_S602 = ("A shell reads the command", "The folder's name comes from outside and can add commands of its own.")
 
 
 class Life:
-    """A project, and a model that says what it is told to say and refutes every claim that it is asked about."""
+    """A project, and a model that says what it is told to say; it refutes claims unless `proof` is another."""
 
     def __init__(self, project: GitRepository) -> None:
         self.project = project
         self.findings: list[dict[str, Any]] = []
+        self.proof = "refuted"
         self.server = StandInServer(reply=self.answer)
 
     def answer(self, request: RecordedRequest) -> Reply:
-        if request.mentions("Try to refute the claim"):
-            return Json({"reason": "The callers take care of it.", "proof": "refuted"})
+        if asks_for_proofs(request):
+            return proofs(request, self.proof, "The callers take care of it.")
         return Json({"findings": self.findings})
 
     def says(
@@ -62,8 +66,10 @@ class Life:
         return self.run("review", "--reviewer", "offline", "--format", "json", *words, home=home)
 
     def asked(self, *words: str, home: Path | None = None) -> Ended:
-        flags = ("review", "--reviewer", "api", "--no-verify", "--format", "json", *words)
-        return self.run(*flags, home=home, agent="api")
+        return self.verified("--no-verify", *words, home=home)
+
+    def verified(self, *words: str, home: Path | None = None) -> Ended:
+        return self.run("review", "--reviewer", "api", "--format", "json", *words, home=home, agent="api")
 
     def by_claude(self, *words: str) -> Ended:
         return self.run("review", "--reviewer", "claude_cli", "--format", "json", *words, agent="claude_cli")
@@ -104,7 +110,7 @@ def test_a_model_neither_removes_nor_refutes_what_an_analyser_found(life: Life) 
         rules, ("open", "analyser")
     )
     # It calls the same thing harmless, and refutes whatever it is asked about.
-    life.says((SHELL, "low"), category="security")
+    life.says((OF_S602, "low"), category="security")
     repeated = life.by_claude("--fresh")
     assert repeated.exit_code == 1
     again = life.offline()
@@ -115,7 +121,7 @@ def test_a_model_neither_removes_nor_refutes_what_an_analyser_found(life: Life) 
 @pytest.mark.defect("T6")
 def test_an_agents_report_of_what_an_analyser_found_before_is_the_same_finding(life: Life) -> None:
     before = {one["rule"]: one for one in life.offline().json()["findings"]}
-    life.says((SHELL, "low"), category="security")
+    life.says((OF_S602, "low"), category="security")
     after = life.asked().json()["findings"]
     assert {one["rule"] for one in after} == set(before)
     joined = next(one for one in after if one["rule"] == "S602")
@@ -360,11 +366,25 @@ def test_what_is_accepted_now_holds_for_one_commit_a_range_and_the_index_at_once
 
 @pytest.mark.defect("T4")
 @pytest.mark.defect("T14")
-def test_a_grave_claim_without_a_place_is_not_settled_by_silence_about_the_same_code(life: Life) -> None:
+def test_silence_does_not_end_a_claim_without_a_place_until_its_file_changes(life: Life) -> None:
     life.says((SHELL, "critical"), quote="    os.system(user_input)")
-    assert life.asked().exit_code == 3
+    assert life.asked().exit_code == 1
     life.says()
     silent = life.asked("--fresh")
-    assert (silent.exit_code, silent.json()["verdict"], only(silent)["status"]) == (3, "INCOMPLETE", "open")
+    assert (silent.exit_code, silent.json()["verdict"], only(silent)["status"]) == (1, "FAIL", "open")
     life.write(CODE.replace("shell=True", "check=True"))
     assert life.asked().exit_code == 0
+
+
+@pytest.mark.defect("T4")
+@pytest.mark.defect("T14")
+def test_a_confirmed_claim_without_a_place_is_pending_until_it_is_refuted(life: Life) -> None:
+    life.proof = "confirmed"
+    life.says((SHELL, "critical"), quote="    os.system(user_input)")
+    assert life.verified().exit_code == 3
+    life.says()
+    silent = life.verified("--fresh")
+    assert (silent.exit_code, silent.json()["verdict"], only(silent)["status"]) == (3, "INCOMPLETE", "open")
+    life.proof = "refuted"
+    life.write(CODE.replace("shell=True", "check=True"))
+    assert life.verified().exit_code == 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.history import keep, keeping_sweep
+from codeloupe.history import Saved, keeping_sweep, opened_history, store_review
 from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.review import Verdict
+from codeloupe.model.review import Review, Verdict
 from tests.program import codeloupe as started_codeloupe
 from tests.repository import GitRepository
 from tests.unit.reports.examples import review
@@ -23,9 +23,14 @@ def shop(repository: GitRepository) -> GitRepository:
     return repository
 
 
+def store(shop: GitRepository, made: Review) -> None:
+    saved = Saved(repo=shop.path, raw_outputs={"a.py": "said"})
+    assert asyncio.run(store_review(made, saved, opened=opened_history, emit=lambda _: None)) == made
+
+
 def kept(shop: GitRepository, number: int, *findings: Finding) -> str:
     made = review(*findings, review_id=identifier(number))
-    assert asyncio.run(keep(made, repo=shop.path, raw_outputs={"a.py": "said"})) == made
+    store(shop, made)
     return made.review_id
 
 
@@ -51,7 +56,7 @@ def test_a_history_is_found_again_from_a_clone_that_lies_elsewhere(shop: GitRepo
 
 def test_a_gate_is_closed_and_opened_anew_at_no_cost(shop: GitRepository) -> None:
     made = review(named("a", severity=Severity.MEDIUM), verdict=Verdict.NEEDS_WORK, exit_code=0)
-    asyncio.run(keep(made, repo=shop.path))
+    store(shop, made)
     codes = {
         severity: codeloupe("history", "render", "last", "--fail-on", severity, cwd=shop.path).exit_code
         for severity in ("critical", "high", "medium", "low")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.prepare import prepare
 from codeloupe.errors import GitFailed
 from codeloupe.git.changes import read_change
 from codeloupe.git.commits import list_commits
@@ -30,6 +29,7 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from codeloupe.model.sweep import CommitQuery
+from codeloupe.planning.prepare import prepare
 from tests.diff_checks import read_scope
 from tests.hostile_repository import SOURCES, TRIGGERS, VARIABLES, Trap, arm, make_trap, plain_git
 

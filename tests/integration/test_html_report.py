@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import Review
 from codeloupe.reports.html import render_html
 from tests.chromium import Browser
 from tests.endings import comes_to_pass
-from tests.telling_reviews import ATTACK, hostile_review, shown_diff, telling_review
+from tests.telling_reviews import ATTACK, hostile_review, pending_finding, shown_diff, telling_review
 from tests.unit.reports.examples import finding, review
 
 VISIBLE = (
     "Array.from(document.querySelectorAll('article.finding')).filter((card) => card.checkVisibility())"
     ".map((card) => card.querySelector('h3').textContent)"
 )
+NAMES = "Array.from(document.querySelectorAll('article.finding')).map((card) => card.id)"
 CURRENT = "document.querySelector('article.current h3')?.textContent ?? null"
 # What the page does in answer to something, and says about it, comes behind it.
 A_MOMENT_LATER = "new Promise((done) => setTimeout(done, 0))"
@@ -90,11 +92,13 @@ def opened(browser: Browser, page: Path, whole: Review | None = None, **how: boo
 
 def test_all_findings_are_seen_at_first(browser: Browser, page: Path) -> None:
     assert opened(browser, page) == [
-        *("Blocks", "Stays", "Is back", "Could be better", "Is a nit", "Is nowhere"),
-        *("Was wrong", "Is accepted", "Is waved", "Was dismissed", "Was fixed"),
+        "Is open to doubt",
+        *("Blocks", "Is nowhere", "Is seen by three", "Stays", "Is back", "Could be better", "Is a nit"),
+        *("Was not proven", "Was wrong"),
+        *("Is accepted", "Is gone", "Is waved", "Was dismissed", "Was fixed", "Was silenced"),
     ]
     assert browser.run("document.title").startswith("FAIL: ")
-    assert browser.run("document.querySelector('#shown').textContent") == "5 of 5"
+    assert browser.run("document.querySelector('#shown').textContent") == "8 of 8"
 
 
 def test_a_filter_leaves_only_what_it_names(browser: Browser, page: Path) -> None:
@@ -104,12 +108,15 @@ def test_a_filter_leaves_only_what_it_names(browser: Browser, page: Path) -> Non
         ("severity", "low", ["Is a nit"]),
         ("file", "app/api.py", ["Could be better", "Is a nit"]),
         ("file", "app/old.py", ["Is back"]),
+        ("file", "app/db.py", ["Blocks", "Is nowhere", "Is seen by three", "Stays"]),
+        ("file", "app/doubt.py", ["Is open to doubt"]),
         ("expert", "style", ["Is a nit"]),
+        ("expert", "codex", ["Is open to doubt"]),
         ("expert", "security", ["Blocks"]),
     ):
         browser.click(f'button[data-kind="{kind}"][data-value="{value}"]')
         assert browser.run(VISIBLE) == left
-        assert browser.run("document.querySelector('#shown').textContent") == f"{len(left)} of 5"
+        assert browser.run("document.querySelector('#shown').textContent") == f"{len(left)} of 8"
         assert browser.run("document.querySelectorAll('[data-group]:not([hidden])').length") == 1
         browser.click("#clear")
         assert browser.run(VISIBLE) == everything
@@ -133,7 +140,7 @@ def test_the_slash_searches_in_all_that_a_finding_says(browser: Browser, page: P
     browser.type("KNOWN since")
     assert browser.run(VISIBLE) == ["Is accepted"]
     browser.press("Escape")
-    assert len(browser.run(VISIBLE)) == 11
+    assert len(browser.run(VISIBLE)) == 16
 
 
 def test_keys_go_from_finding_to_finding(browser: Browser, page: Path) -> None:
@@ -152,7 +159,7 @@ def test_keys_go_from_finding_to_finding(browser: Browser, page: Path) -> None:
     browser.press("j")
     assert browser.run(CURRENT) == "Is a nit"
     browser.press("x")
-    assert len(browser.run(VISIBLE)) == 11
+    assert len(browser.run(VISIBLE)) == 16
 
 
 def test_the_question_mark_shows_the_keys(browser: Browser, page: Path) -> None:
@@ -202,16 +209,20 @@ def test_a_phone_filters_too(browser: Browser, page: Path) -> None:
     browser.click("#open-filters")
     browser.click('button[data-value="critical"]')
     assert browser.run(VISIBLE) == ["Blocks"]
-    assert browser.run("document.querySelector('#open-filters').textContent") == "Filter: 1 of 5"
+    assert browser.run("document.querySelector('#open-filters').textContent") == "Filter: 1 of 8"
 
 
-def test_an_address_with_a_finding_leads_to_it(browser: Browser, page: Path) -> None:
-    opened(browser, page)
-    name = browser.run("document.querySelectorAll('article.finding')[2].id")
+@pytest.mark.parametrize("title", ["Is back", "Is open to doubt", "Was silenced"])
+def test_an_address_with_a_finding_leads_to_it(browser: Browser, page: Path, title: str) -> None:
+    everything = opened(browser, page)
+    names = dict(zip(everything, browser.run(NAMES), strict=True))
+    assert len(set(names.values())) == len(everything)
 
     browser.press("1")
-    browser.run(f"location.hash = '#{name}'")
-    assert comes_to_pass(lambda: browser.run(CURRENT) == "Is back")
+    assert browser.run(VISIBLE) == ["Blocks"]
+    browser.run(f"location.hash = '#{names[title]}'")
+    assert comes_to_pass(lambda: browser.run(CURRENT) == title)
+    assert browser.run(VISIBLE) == everything
 
 
 def test_a_strangers_text_stays_text(browser: Browser, page: Path) -> None:
@@ -219,9 +230,9 @@ def test_a_strangers_text_stays_text(browser: Browser, page: Path) -> None:
     assert browser.run("document.body.dataset.owned") is None
     assert browser.run("document.querySelectorAll('script').length") == 1
     # A page full of attacks works as any other.
-    assert len(opened(browser, page, hostile_review())) == 4
+    assert len(opened(browser, page, hostile_review())) == 7
     browser.click('button[data-kind="file"]')
-    assert 0 < len(browser.run(VISIBLE)) < 4
+    assert len(browser.run(VISIBLE)) == 2
     assert browser.run("document.body.dataset.owned") is None
 
 
@@ -252,9 +263,10 @@ STRUCTURE = """(() => {
   const nameless = all("button").filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label")));
   return [all("h1").length, wrong.length, inside.length, landmarks.length - new Set(landmarks).size, nameless.length];
 })()"""
+# The number that counts and the note about those that need a person, and the number of the filter.
 COUNTS = """[
   Array.from(document.querySelectorAll(".numbers .number:not(.none):not(.wide)"))
-    .map((one) => [one.querySelector("dt").textContent, one.querySelector("dd").textContent]),
+    .map((one) => ["dt", ".value", ".note"].map((part) => one.querySelector(part)?.textContent ?? "")),
   Array.from(document.querySelectorAll(".choice[data-kind=severity]"))
     .map((one) => [one.querySelector(".name").textContent, one.querySelector(".count").textContent]),
 ]"""
@@ -264,15 +276,46 @@ COUNTS = """[
 def test_the_page_is_well_structured_and_its_filters_agree_with_its_numbers(browser: Browser, page: Path) -> None:
     browser.open(page)
     assert browser.run(STRUCTURE) == [1, 0, 0, 0, 0]
-    card, choices = browser.run(COUNTS)
-    assert card == choices
+    numbers, choices = browser.run(COUNTS)
+    assert numbers == [
+        ["critical", "1", ""],
+        ["high", "4", "1 needs a person"],
+        ["medium", "1", ""],
+        ["low", "1", ""],
+    ]
+    assert "1 critical, 4 high, 1 medium, 1 low; 1 needs a person;" in browser.run(
+        "document.querySelector('.counts').textContent"
+    )
+    # A filter chooses among all that are open, those that count and those that need a person.
+    assert choices == [[name, str(int(value) + int(note.partition(" ")[0] or 0))] for name, value, note in numbers]
     for name, count in choices:
         browser.click(f".choice[data-value={name}]")
         assert len(browser.run(VISIBLE)) == int(count)
         assert browser.run("document.getElementById('shown').textContent").startswith(f"{count} of ")
         browser.press("x")
-    browser.click(".choice[data-kind=standing][data-value=refuted]")
-    assert browser.run(VISIBLE) == ["Was wrong"]
+    for standing, left in (
+        ("needs a person", ["Is open to doubt"]),
+        ("unproven", ["Was not proven"]),
+        ("refuted", ["Was wrong"]),
+        ("set aside", ["Is accepted", "Is gone", "Is waved", "Was dismissed", "Was fixed", "Was silenced"]),
+    ):
+        choice = f'.choice[data-kind=standing][data-value="{standing}"]'
+        browser.click(choice)
+        assert browser.run(VISIBLE) == left
+        assert browser.run(f"document.querySelector('{choice} .count').textContent") == str(len(left))
+        assert browser.run("document.getElementById('shown').textContent") == f"{len(left)} of {len(left)}"
+        browser.press("x")
+
+
+@pytest.mark.defect("U6")
+def test_a_severity_of_which_nothing_counts_still_names_who_needs_a_person(browser: Browser, page: Path) -> None:
+    both = replace(pending_finding(severity=Severity.LOW, fingerprint="f-both"), counts=True)
+    opened(browser, page, review(pending_finding(severity=Severity.CRITICAL), both))
+    # One that counts already is in the number.
+    assert browser.run(COUNTS) == [
+        [["critical", "0", "1 needs a person"], ["low", "1", ""]],
+        [["critical", "1"], ["low", "1"]],
+    ]
 
 
 @pytest.mark.defect("U6")

@@ -42,4 +42,4 @@ def test_of_a_very_large_tree_the_files_around_the_change_are_exported(large: Gi
     assert 900 < len(found) < 1_100
     assert {f"d07/f{number}.py" for number in range(FILES)} <= found
     assert {"README.md", "d33/price_table.py"} <= found
-    assert "the files around the change alone" in ended.stderr
+    assert "only the files around the change" in ended.stderr

@@ -16,10 +16,11 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError
 from codeloupe.integrations import CodeReviewer, ReviewResult, WorkdirReviewer, make_reviewer
 from codeloupe.model.review import Verdict
-from codeloupe.testing import Json, StandInServer
+from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time
 from tests.program import PYTHON_HEADER
+from tests.proofs import asks_for_proofs, proofs
 from tests.repository import GitRepository
 from tests.rows import each
 from tests.sweep_history import Made, make_commits
@@ -77,8 +78,18 @@ def asleep(folder: Path) -> Settings:
 
 def answered(project: GitRepository, answer: object, *, verify: bool = False) -> ReviewResult:
     """What becomes of the answer of a model."""
-    with StandInServer([Json(answer)]) as server:
-        settings = Settings(reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=verify)
+
+    def reply(request: RecordedRequest) -> Reply:
+        if asks_for_proofs(request):
+            return proofs(request, "confirmed", "The name reaches the shell.")
+        return Json(answer)
+
+    with StandInServer(reply=reply) as server:
+        url = f"{server.url}/v1"
+        # Without a history, so that each answer is judged by itself.
+        settings = Settings(
+            reviewer_type="api", api_model="stand-in", api_base_url=url, verify=verify, keep_history=False
+        )
         return asyncio.run(make_reviewer(settings, repo=project.path)("HEAD~2..HEAD~1"))
 
 
@@ -167,6 +178,7 @@ def test_an_answer_that_cannot_be_read_is_named_in_both_shapes(project: GitRepos
 
 FORM: dict[str, Any] = {"file_path": "fault.py", "line_start": 5, "line_end": 5, "priority": 1}
 FORM |= {"title": "[P1] The shell is asked", "body": "The name reaches the shell."}
+UNPLACED = "a high claim was confirmed, but its code was not found: The shell is asked"
 QUOTED = FORM | {"priority": 0, "title": "[P0] Injection", "evidence": "    os.system('echo ' + name)"}
 
 
@@ -178,7 +190,7 @@ QUOTED = FORM | {"priority": 0, "title": "[P0] Injection", "evidence": "    os.s
     [
         ({"verdict": "FAIL", "findings": [QUOTED]}, ["[P0] Injection"], None),
         # The form as the requirement has it, which has no room for a quote.
-        ({"verdict": "FAIL", "findings": [FORM]}, ["[P1] The shell is asked"], None),
+        ({"verdict": "FAIL", "findings": [FORM]}, ["[P1] The shell is asked"], f"fault.py: {UNPLACED}"),
         ({"verdict": "PASS", "findings": []}, [], None),
         ({"verdict": "MAYBE", "findings": []}, [], "invalid verdict: MAYBE"),
         ({"verdict": "PASS"}, [], "missing field: findings"),
@@ -279,16 +291,15 @@ def test_answers_in_the_form_of_orchestrators_with_something_missing_never_pass_
 ) -> None:
     fails, unread = "FAIL", "INCOMPLETE"
     nit = FORM | {"priority": 3, "title": "[P3] The shell is asked"}
+    untagged = _without("priority") | {"title": "The shell is asked"}
     answers: dict[str, tuple[Any, str, str]] = {
-        "file": ({"verdict": "FAIL", "findings": [_without("file_path")]}, "missing field: file_path", unread),
-        "line": ({"verdict": "FAIL", "findings": [_without("line_start", "line_end")]}, "missing field: line", unread),
-        "title": ({"verdict": "FAIL", "findings": [_without("title")]}, "missing field: title", fails),
-        "body": ({"verdict": "FAIL", "findings": [_without("body")]}, "missing field: body", fails),
+        "words": ({"verdict": "FAIL", "findings": [_without("title", "body")]}, "missing field: title", unread),
+        "priority": ({"verdict": "FAIL", "findings": [untagged]}, "missing field: priority", unread),
         "verdict": ({"findings": [FORM]}, "missing field: verdict", fails),
         "findings": ({"verdict": "PASS"}, "missing field: findings", unread),
         "strange verdict": ({"verdict": "MAYBE", "findings": []}, "invalid verdict: MAYBE", unread),
-        "FAIL over a nit": ({"verdict": "FAIL", "findings": [nit]}, "verdict FAIL", unread),
-        "FAIL over nothing": ({"verdict": "FAIL", "findings": []}, "verdict FAIL", unread),
+        "FAIL over a nit": ({"verdict": "FAIL", "findings": [nit]}, "invalid verdict: FAIL", unread),
+        "FAIL over nothing": ({"verdict": "FAIL", "findings": []}, "invalid verdict: FAIL", unread),
     }
     results = {name: answered(project, answer) for name, (answer, _, _) in answers.items()}
     assert [name for name, result in results.items() if result.passed or result.fatal_error] == []

@@ -19,9 +19,10 @@ import pytest
 from codeloupe.reports.pipeline_json import list_schema, run_schema
 from codeloupe.testing import Empty, Garbage, Hang, Json, RecordedRequest, Reply, StandInServer, Status, Text, ToolUse
 from tests.agent_factories import assert_nothing_runs_in
+from tests.agent_programs import find
 from tests.endings import PATIENCE_SECONDS, comes_to_pass
 from tests.engine_pipelines import write_pipeline
-from tests.engine_standin import KEY, WORKSPACE, Child, background, environment
+from tests.engine_standin import KEY, WORKSPACE, Child, Stage, Writes, background, environment
 from tests.program import PROGRAM, Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -35,6 +36,7 @@ stages:
 - {name: write, step: write.md, writes: false, needs: [research], gates: [%s]}
 """
 CRITIC = "{kind: critic, agent: claude_cli}"
+FAULTY = "import subprocess\n\n\ndef go(name):\n    subprocess.run('ls ' + name, shell=True)\n"
 APPROVAL = "{kind: approval, prompt: Is the tone right?, timeout: 10m}"
 
 
@@ -57,9 +59,7 @@ class Model:
             self.asked.append("critic")
             verdict, score = self.critics.pop(0)
             summary = "Sound." if verdict == "PASS" else "No source."
-            return Json(
-                {"verdict": verdict, "score": score, "summary": summary, "blockers": [], "fixes": [], "confidence": 0.9}
-            )
+            return Json({"verdict": verdict, "score": score, "summary": summary, "blockers": [], "fixes": []})
         self.asked.append(stage)
         self.may_answer.wait(PATIENCE_SECONDS)
         return Hang() if stage in self.silent else Text(f"The {stage}, number {len(self.asked)}.")
@@ -335,3 +335,65 @@ def test_a_limit_of_requests_holds_over_all_resumes(tmp_path: Path) -> None:
         raised = {"CODELOUPE_MAX_REQUESTS": "3"}
         by_api(server, tmp_path, "resume", "last", "--retry", "write", "--no-wait", **raised)
         assert len(server.requests) == 3
+
+
+@pytest.mark.defect("F9")
+def test_a_run_is_not_completed_while_its_review_gate_finds_a_defect(tmp_path: Path) -> None:
+    gates = [{"kind": "review", "max_attempts": 2}, {"command": "true"}]
+    file = write_pipeline(tmp_path / "p", {"name": "write", "agent": "claude_cli", "gates": gates})
+    model = Stage({"write": [Writes("go.py", FAULTY)]})
+    with StandInServer(reply=model.reply) as server:
+        variables = {**environment(server), "CODELOUPE_REVIEWER_TYPE": "offline"}
+        ended = codeloupe("pipeline", "run", str(file), "--no-wait", "--json", cwd=tmp_path, environment=variables)
+    run = ended.json()
+    assert (ended.exit_code, run["state"], run["result"]) == (3, "awaiting_approval", None), ended.stderr
+    [stage] = run["stages"]
+    verdicts = [[critique["verdict"] for critique in attempt["critiques"]] for attempt in stage["attempts"]]
+    assert verdicts == [["REWORK"], ["REWORK"]]
+    assert "no attempt passed every gate after 2 attempts" in stage["reason"]
+
+
+def without_login(folder: Path, *words: str) -> Ended:
+    """Run a verb where claude is installed and not logged in, and codex is not installed."""
+    variables = {"CODELOUPE_CLAUDE_PATH": str(find("claude")), "CODELOUPE_CODEX_PATH": str(folder / "no-codex")}
+    return codeloupe("pipeline", *words, cwd=folder, environment=variables)
+
+
+@pytest.mark.defect("E9")
+def test_a_run_without_a_usable_agent_is_refused_once_and_not_created(tmp_path: Path) -> None:
+    gate = {"kind": "critic", "agent": "codex"}
+    stages = ({"name": "write", "agent": "claude_cli"}, {"name": "check", "agent": "claude_cli", "gate": gate})
+    file = write_pipeline(tmp_path / "p", *stages)
+    ended = without_login(tmp_path, "run", str(file))
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    refusal, first, second, hint = ended.stderr.splitlines()
+    assert refusal == "codeloupe: the pipeline tested was not started: these agents cannot be used"
+    assert first.startswith("  claude_cli, for the stage write, the stage check: not logged in (set ANTHROPIC_API_KEY")
+    assert second.startswith("  codex, for the critic of check: not installed (")
+    assert hint.startswith("  hint: ")
+    assert without_login(tmp_path, "list").stdout.startswith("There is no run")
+    reviewed = write_pipeline(tmp_path / "r", {"name": "write", "agent": "claude_cli", "gate": "review"})
+    variables = {**environment_with_key(), "CODELOUPE_REVIEWER_TYPE": "codex", "CODELOUPE_CODEX_PATH": "/no/codex"}
+    by_review = codeloupe("pipeline", "run", str(reviewed), cwd=tmp_path, environment=variables)
+    assert (by_review.exit_code, "  codex, for review gates: not installed (" in by_review.stderr) == (2, True)
+
+
+def environment_with_key() -> dict[str, str]:
+    return {"ANTHROPIC_API_KEY": KEY, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
+
+
+@pytest.mark.defect("E9")
+def test_a_run_is_not_resumed_without_an_agent_unless_it_needs_none(folder: Path) -> None:
+    model = Model()
+    with StandInServer(reply=model) as server:
+        words = ("run", written(folder, APPROVAL), "--input", "topic=x", "--no-wait", "--json")
+        before = pipeline(server, folder, *words).json()
+        retried = without_login(folder, "resume", "last", "--retry", "write", "--no-wait")
+        after = status(server, folder)
+        # Nothing is left to ask an agent.
+        approved = without_login(folder, "approve", "last", "write", "--resume", "--json")
+    assert (retried.exit_code, retried.stdout) == (2, "")
+    assert f"the run {before['run_id']} was not continued: these agents cannot be used\n" in retried.stderr
+    assert retried.stderr.count("not logged in") == 1
+    assert after["stages"] == before["stages"]
+    assert (approved.exit_code, approved.json()["state"]) == (0, "completed"), approved.stderr

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.engine.calls import AgentCalls
+from codeloupe.calls import AgentCalls
 from codeloupe.errors import ConfigError, RunBusy, UsageError, WorkspaceError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord

@@ -116,7 +116,7 @@ def test_round_after_round_it_is_known_again_and_a_moved_head_is_another_change(
     work.remove("shop/other.py")
     forge.open(work.commit("without it"))
     gone = pull(clone)
-    assert {finding["file"]: finding["status"] for finding in gone.json()["findings"]} == {"shop/other.py": "fixed"}
+    assert {finding["file"]: finding["status"] for finding in gone.json()["findings"]} == {"shop/other.py": "gone"}
     assert gone.exit_code == 0
 
 
@@ -147,7 +147,7 @@ def test_a_base_that_the_remote_does_not_tell_is_said_to_be_assumed(forge: Forge
 
 
 @pytest.mark.defect("V12")
-def test_what_a_wrong_base_brought_in_is_not_judged_with_the_right_one(forge: Forge, clone: Path) -> None:
+def test_findings_of_a_wrong_base_are_gone_with_the_right_one(forge: Forge, clone: Path) -> None:
     work = forge.work
     work.git("checkout", "--quiet", "-b", "stacked", "topic")
     work.write("shop/fine.py", "def fine():\n    return 1\n")
@@ -155,9 +155,10 @@ def test_what_a_wrong_base_brought_in_is_not_judged_with_the_right_one(forge: Fo
     forge.open(work.commit("on top"), merge=False)
     assert pull(clone).exit_code == 1
     right = pull(clone, "--base", "topic")
-    assert (right.exit_code, right.json()["findings"]) == (0, [])
-    [told] = [error["message"] for error in right.json()["errors"] if error["kind"] == "not_judged"]
-    assert "in code that is not in this change" in told
+    assert (right.exit_code, right.json()["verdict"]) == (0, "PASS")
+    assert [(one["file"], one["status"], one["counts"]) for one in right.json()["findings"]] == [
+        ("shop/average.py", "gone", False)
+    ]
 
 
 def test_a_preview_costs_a_fetch_and_nothing_else(clone: Path) -> None:

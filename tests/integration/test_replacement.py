@@ -1,4 +1,4 @@
-"""The new code that a model offers for the lines it quotes, from its answer to the report."""
+"""The new code that a verification offers for the quoted lines, from its answer to the report."""
 
 import json
 import re
@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from codeloupe.reports import FORMATS
-from codeloupe.testing import Json, StandInServer
+from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.program import Ended
+from tests.proofs import asks_for_proofs, proofs
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
 CODE = "def total(prices):\n    if prices:\n        return sum(prices) / len(items)\n    return eval(prices)\n"
 RETURNED = "        return sum(prices) / len(items)"
-# By its title, each claim has a quote, what it offers for it, and what of that is kept.
+# By its title, each claim has a quote, what its verification offers for it, and what of that is kept.
 CASES: dict[str, tuple[str, str, str | None]] = {
     "as asked": (RETURNED, "        return sum(prices) / len(prices)", "        return sum(prices) / len(prices)"),
     "more lines": (
@@ -39,9 +40,11 @@ CASES: dict[str, tuple[str, str, str | None]] = {
     ),
     "nothing": (RETURNED, "", None),
     "the same": (RETURNED, RETURNED, None),
-    "words": (RETURNED, "Use len(prices) instead.", None),
+    # Whether a line is code is not guessed.
+    "words": (RETURNED, "Use len(prices) instead.", "        Use len(prices) instead."),
     "words around code": (RETURNED, "Write this:\n```\n        return 4\n```", None),
-    "a part of a line": ("sum(prices) / len(items)", "sum(prices) / len(prices)", None),
+    # The verification is shown the whole line, whatever part of it the review quoted.
+    "a part of a line": ("sum(prices) / len(items)", "        return total(prices)", "        return total(prices)"),
     "a mask": (RETURNED, '        return "[redacted]"', None),
     "hidden characters": (RETURNED, "        return \u202e5", None),
     "code that is nowhere": ("        return nowhere", "        return 6", None),
@@ -59,10 +62,10 @@ def review(server: StandInServer, repository: GitRepository, *words: str) -> End
 
 
 def claim(number: int, title: str) -> dict[str, Any]:
-    quote, offered, _ = CASES[title]
+    quote = CASES[title][0]
     line = next((at for at, row in enumerate(CODE.split("\n"), start=1) if quote.split("\n")[0] in row), 1)
-    place = {"file": f"case{number}.py", "line": line, "quote": quote, "replacement": offered}
-    return place | {"title": title, "body": "It fails.", "category": "correctness", "severity": "low"}
+    place = {"file": f"case{number}.py", "line": line, "quote": quote}
+    return place | {"title": title, "body": "It fails.", "category": "correctness", "severity": "high"}
 
 
 @pytest.mark.defect("U1")
@@ -70,8 +73,14 @@ def test_new_code_for_exactly_the_quoted_lines_is_kept_and_nothing_else(reposito
     repository.commit_files({"README.md": "a shop\n"})
     for number in range(len(CASES)):
         repository.write(f"case{number}.py", CODE)
-    answer = Json({"findings": [claim(number, title) for number, title in enumerate(CASES)]})
-    with StandInServer(reply=lambda _request: answer) as server:
+
+    def reply(request: RecordedRequest) -> Reply:
+        if not asks_for_proofs(request):
+            return Json({"findings": [claim(number, title) for number, title in enumerate(CASES)]})
+        [title] = [title for number, title in enumerate(CASES) if request.mentions(f"code case{number}.py>")]
+        return proofs(request, "confirmed", "items is not defined.", replacement=CASES[title][1])
+
+    with StandInServer(reply=reply) as server:
         first = review(server, repository, "--format", "json").json()
         # Lines put in above move the findings; the code that is offered for them goes with them.
         for number in range(len(CASES)):
@@ -92,13 +101,18 @@ def test_a_fix_of_any_length_is_code_with_its_indentation_in_every_format(
 ) -> None:
     repository.commit_files({"README.md": "a shop\n"})
     repository.write("shop.py", CODE)
-    found = {"file": "shop.py", "line": 4, "quote": "    return eval(prices)", "replacement": GUARD}
+    found = {"file": "shop.py", "line": 4, "quote": "    return eval(prices)"}
     about = {"title": "Runs text", "body": "It fails.", "category": "security", "severity": "high"}
-    answer = Json({"findings": [found | about | {"suggestion": ADVICE}]})
+
+    def reply(request: RecordedRequest) -> Reply:
+        if asks_for_proofs(request):
+            return proofs(request, "confirmed", "The text is run.", suggestion=ADVICE, replacement=GUARD)
+        return Json({"findings": [found | about]})
+
     files = {name: tmp_path / f"report.{name}" for name in FORMATS}
     outputs = [word for name, path in files.items() for word in ("--format", name, "-o", str(path))]
-    with StandInServer(reply=lambda _request: answer) as server:
-        review(server, repository, "--lanes", "agent", "--no-verify", *outputs)
+    with StandInServer(reply=reply) as server:
+        review(server, repository, "--lanes", "agent", *outputs)
     written = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     text = unescape(re.sub("<[^>]+>", "", written["html"]))
     plus = "".join(f"       + {row[4:]}\n" for row in GUARD.split("\n"))

@@ -21,10 +21,11 @@ def project(repository: GitRepository) -> GitRepository:
 
 
 def files_found(project: GitRepository, *words: str, exit_code: int = 1) -> list[str]:
+    """The files with findings that count."""
     ended = codeloupe("review", *words, "--format", "json", "-q", cwd=project.path)
     assert ended.exit_code == exit_code, ended.json()["errors"]
     assert ended.stderr == ""
-    return sorted({finding["file"] for finding in ended.json()["findings"]})
+    return sorted({finding["file"] for finding in ended.json()["findings"] if finding["counts"]})
 
 
 def test_the_default_scope_is_everything_since_the_base_branch(project: GitRepository) -> None:

@@ -129,22 +129,44 @@ def test_a_class_is_accepted_by_its_name_in_the_settings_of_the_base(repository:
     assert (wrong.exit_code, "did you mean `archives`?" in wrong.stderr) == (2, True)
 
 
+@pytest.mark.defect("F13")
+def test_a_minified_file_is_a_gap_unless_marked_vendored_or_accepted(repository: GitRepository) -> None:
+    one_line = "x=1;" * 5_000_000
+    cases: list[tuple[str, str, str, int, str]] = [
+        ("app.min.js", one_line, "", 3, "too large"),
+        ("app.min.js", one_line[:20_000], "", 3, "minified"),
+        ("app.js", one_line[:20_000], "", 3, "minified"),
+        ("app.js", one_line[:20_000], "accept_unread: [minified]\n", 0, "minified"),
+        ("app.min.js", f"/* @generated */{one_line}", "", 0, "generated"),
+        ("vendor/app.min.js", one_line, "", 0, "vendored"),
+    ]
+    repository.commit_files({"README.md": "# a\n", "codeloupe.yaml": ""}, "base")
+    for number, (name, text, settings, exit_code, reason) in enumerate(cases):
+        repository.commit_files({name: text, "codeloupe.yaml": settings}, branch=f"case-{number}")
+        ended = _review(repository, "--format", "json")
+        (skipped,) = [one for one in ended.json()["coverage"]["skipped"] if one["file"] == name]
+        assert (ended.exit_code, skipped["reason"], skipped["accepted"]) == (exit_code, reason, exit_code == 0), name
+        repository.checkout("main")
+
+
 @pytest.mark.defect("T3")
 def test_a_lock_file_counts_as_reviewed_when_it_was_read(repository: GitRepository) -> None:
     usual = "registry.npm" + "js.org"
     repository.commit_files({"package-lock.json": npm_lock(usual)}, "base")
     repository.checkout("change", new=True)
     bumped = npm_lock(usual, "sha512-BBBB").replace("1.0.0", "1.0.1")
-    for lock, exit_code, verdict in (
-        (bumped, 0, "PASS"),
-        (npm_lock("evil.example"), 1, "FAIL"),
-        ("{", 3, "INCOMPLETE"),
+    for lock, is_read, exit_code, verdict in (
+        (bumped, True, 0, "PASS"),
+        ("{", False, 3, "INCOMPLETE"),
+        (npm_lock("evil.example"), True, 1, "FAIL"),
+        # The analyser did not complete on the file, so what it found before stays.
+        ("{", False, 1, "FAIL"),
     ):
         repository.write("package-lock.json", lock)
         ended = _review(repository, "--untrusted", "--format", "json")
         document = ended.json()
         assert (ended.exit_code, document["verdict"]) == (exit_code, verdict)
-        assert document["coverage"]["files_reviewed"] == (exit_code != 3)
+        assert document["coverage"]["files_reviewed"] == is_read
     repository.write("package-lock.json", npm_lock("evil.example"))
     (finding,) = _review(repository, "--format", "json").json()["findings"]
     assert (finding["rule"], finding["source"], finding["reviewer"]) == ("source-moved", "analyser", "lock-files")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.calls import AgentCalls
+from codeloupe.calls import AgentCalls
 from codeloupe.model.pipeline import Approval, Decision, RunRecord
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.pipelines.run import open_run_store, resume_run

@@ -145,7 +145,7 @@ from pathlib import Path
 from codeloupe.config.schema import Settings
 from codeloupe.model.events import CommitReviewed
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.engine.choose import ChosenReviewer
+from codeloupe.reviewers.choose import ChosenReviewer
 from codeloupe.commits.sweep import review_commits
 from codeloupe.testing import Delay, Json, ScriptedAgent
 

@@ -10,6 +10,7 @@ import pytest
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.grave_answers import AFTER, BEFORE, FILE, GRAVE, LOW
 from tests.program import Ended
+from tests.proofs import asks_for_proofs, proofs
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
@@ -18,12 +19,15 @@ FORMATS = ("text", "json", "markdown", "html", "sarif", "junit", "gitlab-codequa
 
 
 class Model:
-    """Claims something about the change."""
+    """Claims something about the change, and answers verifications with `proof`, or not exactly without one."""
 
-    def __init__(self, *findings: dict[str, Any]) -> None:
+    def __init__(self, *findings: dict[str, Any], proof: str = "") -> None:
         self.findings = list(findings)
+        self.proof = proof
 
-    def __call__(self, _request: RecordedRequest) -> Reply:
+    def __call__(self, request: RecordedRequest) -> Reply:
+        if self.proof and asks_for_proofs(request):
+            return proofs(request, self.proof, "The text reaches eval.")
         return Json({"findings": self.findings})
 
 
@@ -34,35 +38,45 @@ def project(repository: GitRepository) -> Path:
     return repository.path
 
 
-def run(server: StandInServer, project: Path, *words: str) -> Ended:
-    variables = {"OPENAI_API_KEY": "made-up-" + "for-tests", "OPENAI_BASE_URL": f"{server.url}/v1"}
+def run(server: StandInServer, project: Path, *words: str, home: Path | None = None) -> Ended:
+    variables = {} if home is None else {"CODELOUPE_HOME": str(home)}
+    variables |= {"OPENAI_API_KEY": "made-up-" + "for-tests", "OPENAI_BASE_URL": f"{server.url}/v1"}
     variables["CODELOUPE_API_MODEL"] = "openai:stand-in"
     return codeloupe(*words, cwd=project, environment=variables)
 
 
-def review(server: StandInServer, project: Path, *words: str) -> Ended:
-    return run(server, project, "review", "HEAD~1..HEAD", "--reviewer", "api", "--fresh", *words)
+def review(server: StandInServer, project: Path, *words: str, home: Path | None = None) -> Ended:
+    return run(server, project, "review", "HEAD~1..HEAD", "--reviewer", "api", "--fresh", *words, home=home)
 
 
 @pytest.mark.defect("T4")
 @pytest.mark.defect("T12")
-def test_a_grave_one_is_incomplete_and_a_lesser_one_is_listed(project: Path) -> None:
+def test_a_grave_one_is_incomplete_and_a_lesser_one_counts(project: Path, tmp_path: Path) -> None:
     ends = {}
     for name, model, words in (
         ("not verified", Model(UNPLACED), ()),
+        ("confirmed", Model(UNPLACED, proof="confirmed"), ()),
+        ("unproven", Model(UNPLACED, proof="unproven"), ()),
+        ("refuted", Model(UNPLACED, proof="refuted"), ()),
+        ("without verification", Model(UNPLACED), ("--no-verify",)),
         ("lesser", Model({**UNPLACED, "severity": "medium"}), ()),
         ("lesser than asked", Model(UNPLACED), ("--fail-on", "critical")),
         ("as grave as asked", Model({**UNPLACED, "severity": "low"}), ("--fail-on", "low")),
         ("accepted", Model(UNPLACED), ("--on-incomplete", "pass")),
-        ("beside one that blocks", Model(UNPLACED, {**GRAVE, "title": "eval"}), ()),
+        ("beside one that blocks", Model(UNPLACED, {**GRAVE, "title": "eval"}, proof="confirmed"), ()),
     ):
         with StandInServer(reply=model) as server:
-            ended = review(server, project, "--format", "json", *words)
+            # Each in a history of its own, so that it is the first round.
+            ended = review(server, project, "--format", "json", *words, home=tmp_path / name)
         document = json.loads(ended.stdout)
         ends[name] = (ended.exit_code, document["verdict"], document["complete"])
     assert ends == {
         "not verified": (3, "INCOMPLETE", False),
-        "lesser": (0, "PASS", True),
+        "confirmed": (3, "INCOMPLETE", False),
+        "unproven": (0, "NEEDS_WORK", True),
+        "refuted": (0, "PASS", True),
+        "without verification": (1, "FAIL", True),
+        "lesser": (0, "NEEDS_WORK", True),
         "lesser than asked": (3, "INCOMPLETE", False),
         "as grave as asked": (3, "INCOMPLETE", False),
         "accepted": (0, "INCOMPLETE", False),
@@ -91,7 +105,7 @@ def test_no_format_invents_a_line_or_a_pass_and_a_saved_review_is_judged_alike(p
     for form in ("text", "markdown", "html", "sarif", "junit", "github"):
         assert "INCOMPLETE" in formats[form].stdout, form
     text = formats["text"].stdout
-    assert text.index("Needs a person") < text.index(UNPLACED["title"]) < text.index("Without a place")
+    assert text.index("Needs a person") < text.index(UNPLACED["title"]) < text.index(LOW["title"])
     located = json.loads(formats["gitlab-codequality"].stdout)
     assert {issue["location"]["path"] for issue in located} == {"."}
     assert all("range" not in one["location"] for one in json.loads(formats["rdjson"].stdout)["diagnostics"])
@@ -108,5 +122,5 @@ def test_a_sweep_shows_such_a_commit_as_incomplete_and_gives_it_no_score(project
     document = json.loads(ended.stdout)
     (commit,) = document["commits"]
     assert (ended.exit_code, commit["verdict"], commit["score"], document["score"]) == (3, "INCOMPLETE", None, None)
-    assert "could not be placed" in commit["failure"]
+    assert "its code was not found" in commit["failure"]
     assert commit["findings"][0]["evidence"] == FILE

@@ -1,16 +1,18 @@
-"""Generated files and claims: a real line is found however it is quoted, and nothing makes anchoring fail."""
+"""Generated files and claims: a real line is found in any common quotation, and nothing makes anchoring fail."""
 
 import string
 from collections.abc import Callable
+from typing import Literal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codeloupe.engine.anchor import Anchorer
-from codeloupe.engine.code_text import fold
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import ClaimedFinding, Severity
-from tests.unit.engine.anchor_material import ORIGIN, changed_file, place
+from codeloupe.model.finding import Severity
+from codeloupe.reviewers.anchor import Anchorer
+from codeloupe.reviewers.answers import RawClaim
+from codeloupe.source.code import fold
+from tests.unit.reviewers.anchor_material import ORIGIN, changed_file, place
 
 _NAMES = st.text(string.ascii_lowercase, min_size=3, max_size=6)
 _STATEMENTS = st.builds(
@@ -44,6 +46,8 @@ _MANNERS: tuple[Callable[[str, int], str], ...] = (
     lambda line, _: f"`{line.strip()}`",
     lambda line, number: f":{number}\n+{line}",
     lambda line, _: line.replace("'", "\u2019"),
+    lambda line, _: line.replace("'", '"'),
+    lambda line, _: line.replace("'", "`"),
     lambda line, _: f"{line}\r\n",
 )
 
@@ -58,12 +62,12 @@ def test_a_line_is_found_however_it_is_quoted(lines: list[str], data: st.DataObj
     content = "\n".join(lines).encode()
     old = "\n".join(data.draw(_LINES)).encode()
     change = changed_file("a.py", old, content)
-    finding = place(manner(lines[number - 1], number), content, old=old, line=number)
+    claim = place(manner(lines[number - 1], number), content, old=old, line=number)
     same = [at for at, line in enumerate(lines, start=1) if fold(line) == fold(lines[number - 1])]
     best = min(same, key=lambda at: (rank(change, at), abs(at - number), at))
-    assert finding.anchored
-    assert finding.line_start == finding.line_end == best
-    assert finding.evidence == lines[best - 1]
+    assert claim.anchored
+    assert claim.line_start == claim.line_end == best
+    assert claim.evidence == lines[best - 1]
 
 
 def rank(change: FileChange, line: int) -> int:
@@ -82,11 +86,11 @@ def test_several_lines_are_found_with_blank_lines_added_and_left_out(lines: list
         return
     gaps = data.draw(st.lists(st.sampled_from(["\n", "\n\n", "\n  \n"]), min_size=len(quoted), max_size=len(quoted)))
     quote = "".join(line + gap for line, gap in zip((line for line in quoted if line), gaps, strict=False))
-    finding = place(quote, "\n".join(lines), line=first)
-    assert finding.anchored
-    found = lines[finding.first_line - 1 : finding.last_line]
+    claim = place(quote, "\n".join(lines), line=first)
+    assert claim.anchored
+    found = lines[claim.first_line - 1 : claim.last_line]
     assert [fold(line) for line in found if fold(line)] == [fold(line) for line in quoted if fold(line)]
-    assert finding.evidence == "\n".join(found)
+    assert claim.evidence == "\n".join(found)
 
 
 @given(old=_LINES, new=_LINES, data=st.data())
@@ -97,39 +101,43 @@ def test_a_deleted_line_is_anchored_inside_the_file(old: list[str], new: list[st
     if not gone:
         return
     quote = data.draw(st.sampled_from(gone)).decode()
-    finding = place(f"-{quote}", after, old=before, known=data.draw(st.booleans()))
-    assert finding.anchored
-    assert 1 <= finding.first_line <= max(1, len(new))
-    assert finding.evidence == quote
-    assert not finding.outside_change
+    claim = place(f"-{quote}", after, old=before, known=data.draw(st.booleans()))
+    assert claim.anchored
+    assert 1 <= claim.first_line <= max(1, len(new))
+    assert claim.evidence == quote
+    assert not claim.outside_change
 
 
-_CLAIMS = st.builds(
-    ClaimedFinding,
+_ITEMS = st.builds(
+    RawClaim,
     severity=st.sampled_from(Severity),
-    title=st.just("told"),
-    file=st.none() | st.just("a.py") | _WILD_TEXT,
+    title=_WILD_TEXT,
+    body=_WILD_TEXT,
+    file=st.just("a.py") | _WILD_TEXT,
     line_start=_WILD_LINE,
     line_end=_WILD_LINE,
-    evidence=_WILD_TEXT | st.lists(_WILD_TEXT, max_size=5).map("\n".join),
-    confidence=st.none() | st.floats(),
+    quote=_WILD_TEXT | st.lists(_WILD_TEXT, max_size=5).map("\n".join),
+    category=_WILD_TEXT,
+    rule=st.none() | _WILD_TEXT,
+    suggestion=st.none() | _WILD_TEXT,
+    replacement=st.none() | _WILD_TEXT,
+    finding_id=_WILD_TEXT,
 )
 
 
 @settings(max_examples=100)
-@given(old=_CONTENT, new=_CONTENT, readable=st.booleans(), claimed=_CLAIMS)
-def test_no_claim_makes_it_fail_and_none_is_lost(
-    old: bytes | None, new: bytes | None, readable: bool, claimed: ClaimedFinding
+@given(old=_CONTENT, new=_CONTENT, readable=st.booleans(), believes=st.sampled_from(("none", "any")), raw=_ITEMS)
+def test_no_item_makes_it_fail_and_none_is_lost(
+    old: bytes | None, new: bytes | None, readable: bool, believes: Literal["none", "any"], raw: RawClaim
 ) -> None:
     tree = {"a.py": new} if new is not None and readable else {}
-    anchorer = Anchorer([changed_file("a.py", old, new)], tree.get)
-    finding = anchorer.place(claimed, ORIGIN)
-    assert finding.title == "told"
-    if finding.anchored:
-        assert 1 <= finding.first_line <= finding.last_line <= 10_000_000
-        assert finding.file == "a.py"
-        assert fold(claimed.evidence.replace("\n", " "))
-        assert fold(finding.evidence)
+    anchorer = Anchorer([changed_file("a.py", old, new)], tree.get, believes=believes)
+    claim = anchorer.place(raw, ORIGIN)
+    assert claim.severity is raw.severity
+    if claim.anchored:
+        assert 1 <= claim.first_line <= claim.last_line <= 10_000_000
+        assert claim.file == "a.py"
+        assert fold(raw.quote.replace("\n", " ")) or believes == "any"
     else:
-        assert (finding.line_start, finding.line_end) == (None, None)
-    assert anchorer.place(claimed, ORIGIN) == finding
+        assert (claim.line_start, claim.line_end, claim.replacement) == (None, None, None)
+    assert anchorer.place(raw, ORIGIN) == claim

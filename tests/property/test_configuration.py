@@ -16,9 +16,9 @@ from codeloupe.config.files import read_config_file
 from codeloupe.config.loading import load_settings
 from codeloupe.config.schema import json_schema
 from codeloupe.config.yaml import plain, read_document
-from codeloupe.engine.experts import load_experts
 from codeloupe.errors import ConfigError
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
+from codeloupe.planning.experts import load_experts
 from codeloupe.store.baseline import decode_baseline, edited
 from tests.kept import broken_by_kept_inputs
 

@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codeloupe.engine.globs import Globs
 from codeloupe.model.scope import OneOf, Piece, parse_pattern
+from codeloupe.planning.globs import Globs
 
 PATTERNS = st.lists(
     st.sampled_from(["a", "b", "/", "*", "**", "**/", "/**/", "?", "[ab]", "[!a]", "ab", "b/a", "["]),

@@ -1,31 +1,28 @@
-"""Generated findings: what keeps a fingerprint, and what is joined, does not depend on order, and is never lost."""
+"""Generated programs: a finding keeps its fingerprint when code around it changes, moves or is reformatted."""
 
 import string
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from codeloupe.engine.anchor import Anchorer
-from codeloupe.engine.code_text import fold
-from codeloupe.engine.identity import with_fingerprints
-from codeloupe.engine.merge import merge_findings
-from codeloupe.engine.similarity import Profile, are_nearly_identical, likeness
-from codeloupe.model.finding import Finding, Severity
-from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim
-from tests.unit.engine.merge_material import labelled_pairs
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.source.code import fold
+from tests.histories import Said, Step, World, agent, ruff
 
+WORDS = "A count of zero is used as the divisor"
+REWORDED = "The divisor is a count that may be zero, and is used unchecked"
 _NAMES = st.text(string.ascii_lowercase, min_size=4, max_size=7)
 _STATEMENTS = st.builds("{} = {}({}, 1)".format, _NAMES, _NAMES, _NAMES)
 _COMMENTS = st.builds("# {} {}".format, _NAMES, _NAMES)
-_TEXT = st.text(max_size=40)
-_BEHAVIOUR = st.sampled_from(["correctness", "bug", "Logic", "reliability", "concurrency", "error handling", ""])
 
 
 def function(name: str, statements: list[str]) -> list[str]:
-    """A function with some statements, the last of them within a condition."""
+    """Return a function with some statements, the last of them within a condition."""
     *first, last = statements
     return [f"def {name}(self):", *(f"    {line}" for line in first), "    if ready:", f"        {last}", ""]
 
@@ -36,18 +33,23 @@ _FUNCTIONS = st.lists(_FUNCTION, min_size=1, max_size=4, unique_by=lambda lines:
 
 @dataclass(frozen=True)
 class Program:
-    """The lines of a program, and the number of the statement that is reviewed."""
+    """The lines of a program, and the number of the statement that is reported."""
 
     lines: tuple[str, ...]
     number: int
 
     @property
     def quote(self) -> str:
-        return self.lines[self.number - 1]
+        return self.lines[self.number - 1].strip()
 
     @property
-    def content(self) -> bytes:
-        return "\n".join(self.lines).encode()
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def occurrence(self) -> int:
+        """Tell the how manieth of its equals the statement is."""
+        return sum(line.strip() == self.quote for line in self.lines[: self.number])
 
 
 @st.composite
@@ -57,166 +59,121 @@ def programs(draw: st.DrawFn) -> Program:
     return Program(lines, draw(st.sampled_from(statements)))
 
 
-def reviewed(program: Program, *, file: str = "a.py", category: str = "bug", title: str = "wrong") -> Finding:
-    """The finding of the program's statement, placed by its quote."""
-    change = changed_file(file, None, program.content)
-    claimed = replace(claim(program.quote, file=file, line=program.number, title=title), category=category)
-    found = Anchorer([change], {file: program.content}.get).place(claimed, ORIGIN)
-    assert (found.anchored, found.line_start) == (True, program.number)
+def reported(program: Program, words: str = WORDS, *, file: str = "a.py") -> Said:
+    return agent(program.quote, words, "medium", file=file, number=program.occurrence)
+
+
+def reviewed(rounds: Sequence[tuple[Program, str, tuple[Said, ...]]]) -> list[tuple[Finding, ...]]:
+    """Return the findings of rounds, each with a program, the name of its file, and what is said."""
+    found: list[tuple[Finding, ...]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), {})
+        present: set[str] = set()
+        for program, file, says in rounds:
+            gone = dict.fromkeys(present - {file})
+            found.append(world.review(Step(says=says, files={**gone, file: program.text})).findings)
+            present = {file}
     return found
 
 
-def fingerprint(program: Program, *others: Finding, file: str = "a.py", **words: str) -> str:
-    """The fingerprint of the statement's finding in a review with some other findings."""
-    found = reviewed(program, file=file, **words)
-    named = with_fingerprints([*others, found], context={file: program.content}.get)
-    return next(one.fingerprint for one in named if replace(one, fingerprint="", surroundings="") == found)
+def fingerprint(program: Program, *, file: str = "a.py", words: str = WORDS) -> str:
+    """Return the fingerprint in a review without earlier rounds."""
+    [[found]] = reviewed([(program, file, (reported(program, words, file=file),))])
+    assert found.anchored
+    return found.fingerprint
 
 
-@given(program=programs(), data=st.data())
-def test_lines_put_in_anywhere_keep_it(program: Program, data: st.DataObject) -> None:
-    lines, number = list(program.lines), program.number
+def with_lines_inserted(program: Program, data: st.DataObject) -> Program:
+    """Return the program with statements, comments and blank lines in other places."""
+    lines = list(program.lines)
+    number = program.number
     for line in data.draw(st.lists(_STATEMENTS | _COMMENTS | st.just(""), max_size=5)):
         at = data.draw(st.integers(0, len(lines)))
         if fold(line) in {fold(known) for known in lines}:
             continue
         # An edit keeps the indentation of its place, as a program would not run otherwise.
         below = next((known for known in lines[at:] if known and not known.startswith("#")), "")
-        indent = " " * (len(below) - len(below.lstrip())) if not line.startswith("#") else ""
-        lines.insert(at, indent + line if line else "")
+        indent = ""
+        if line and not line.startswith("#"):
+            indent = " " * (len(below) - len(below.lstrip()))
+        lines.insert(at, indent + line)
         number += at < number
-    assert fingerprint(Program(tuple(lines), number)) == fingerprint(program)
+    return Program(tuple(lines), number)
+
+
+@given(program=programs(), data=st.data())
+def test_inserted_lines_keep_the_fingerprint(program: Program, data: st.DataObject) -> None:
+    edited = with_lines_inserted(program, data)
+    assert fingerprint(edited) == fingerprint(program)
 
 
 @given(
     program=programs(),
     indent=st.sampled_from(["\t", "  ", "      "]),
     spaces=st.sampled_from(["", "  "]),
-    end=st.sampled_from(["", " ", "\r"]),
+    end=st.sampled_from(["", " ", "  # why"]),
     file=_NAMES.map("lib/{}.py".format),
 )
-def test_other_white_space_and_a_new_name_of_the_file_keep_it(
+def test_reformatting_and_a_new_name_of_the_file_keep_the_fingerprint(
     program: Program, indent: str, spaces: str, end: str, file: str
 ) -> None:
-    reformatted = (line.replace("    ", indent).replace(" = ", f"{spaces}={spaces}") + end for line in program.lines)
-    assert fingerprint(Program(tuple(reformatted), program.number), file=file) == fingerprint(program)
+    lines = [line.replace("    ", indent).replace(" = ", f"{spaces}={spaces}") + end for line in program.lines]
+    assert fingerprint(Program(tuple(lines), program.number), file=file) == fingerprint(program)
 
 
-@given(program=programs(), category=_BEHAVIOUR, title=st.sampled_from(["Division by zero", "May divide by zero here"]))
-def test_other_words_for_the_same_keep_it(program: Program, category: str, title: str) -> None:
-    same = fingerprint(program, title="A count of zero is a zero divisor")
-    assert fingerprint(program, title=title, category=category) == same
+@given(program=programs(), words=st.sampled_from([WORDS, REWORDED]), data=st.data())
+def test_in_a_later_round_other_words_and_inserted_lines_keep_the_finding(
+    program: Program, words: str, data: st.DataObject
+) -> None:
+    edited = with_lines_inserted(program, data)
+    [[first], [second]] = reviewed(
+        [(program, "a.py", (reported(program),)), (edited, "a.py", (reported(edited, words),))]
+    )
+    assert (second.fingerprint, second.status) == (first.fingerprint, FindingStatus.OPEN)
 
 
-@given(program=programs(), others=st.lists(st.tuples(programs(), st.sampled_from(["b.py", "Z.py"])), max_size=3))
-def test_findings_elsewhere_keep_it(program: Program, others: list[tuple[Program, str]]) -> None:
-    elsewhere = [reviewed(other, file=file) for other, file in others if fold(other.quote) != fold(program.quote)]
-    assert fingerprint(program, *elsewhere) == fingerprint(program)
+@given(program=programs(), file=_NAMES.map("lib/{}.py".format))
+def test_in_a_later_round_a_renamed_new_file_keeps_the_finding(program: Program, file: str) -> None:
+    [[first], [second]] = reviewed(
+        [(program, "a.py", (reported(program),)), (program, file, (reported(program, file=file),))]
+    )
+    assert (second.fingerprint, second.status, second.file) == (first.fingerprint, FindingStatus.OPEN, file)
 
 
-@given(program=programs(), titles=st.lists(_TEXT, min_size=2, max_size=4, unique=True))
-def test_several_defects_on_one_line_keep_as_many(program: Program, titles: list[str]) -> None:
-    findings = [reviewed(program, title=title) for title in titles]
-    named = with_fingerprints(findings, context={"a.py": program.content}.get)
-    assert len({one.fingerprint for one in named}) == len(titles)
-    assert named == with_fingerprints(reversed(findings), context={"a.py": program.content}.get)
+@given(program=programs(), chance=st.randoms(use_true_random=False))
+def test_in_a_later_round_moved_functions_keep_the_finding(program: Program, chance: object) -> None:
+    starts = [index for index, line in enumerate(program.lines) if line.startswith("def ")]
+    ends = [*starts[1:], len(program.lines)]
+    parts = [range(start, end) for start, end in zip(starts, ends, strict=True)]
+    chance.shuffle(parts)  # type: ignore[attr-defined]  # a random.Random that hypothesis controls
+    order = [index for part in parts for index in part]
+    moved = Program(tuple(program.lines[index] for index in order), order.index(program.number - 1) + 1)
+    [[first], [second]] = reviewed([(program, "a.py", (reported(program),)), (moved, "a.py", (reported(moved),))])
+    assert (second.fingerprint, second.status) == (first.fingerprint, FindingStatus.OPEN)
 
 
-@given(program=programs(), rule=st.sampled_from([None, "S608"]), known=st.booleans())
-def test_a_defect_that_is_pasted_twice_keeps_two(program: Program, rule: str | None, known: bool) -> None:
+@given(program=programs(), rules=st.lists(st.sampled_from("abcdef"), min_size=2, max_size=4, unique=True))
+def test_several_defects_on_one_line_have_as_many_fingerprints(program: Program, rules: list[str]) -> None:
+    says = [ruff(program.quote, rule, file="a.py", number=program.occurrence) for rule in rules]
+    [first] = reviewed([(program, "a.py", tuple(says))])
+    [again] = reviewed([(program, "a.py", tuple(reversed(says)))])
+    assert len({one.fingerprint for one in first}) == len(rules)
+    assert first == again
+
+
+@pytest.mark.parametrize("by_rule", [True, False])
+@given(program=programs())
+def test_a_pasted_defect_has_a_fingerprint_of_its_own(program: Program, by_rule: bool) -> None:
     lines = list(program.lines)
-    lines.insert(program.number, program.quote)
-    pasted = "\n".join(lines).encode()
-    first = replace(reviewed(program), rule=rule)
-    second = replace(first, line_start=program.number + 1, line_end=program.number + 1)
-    context = {"a.py": pasted}.get if known else None
-    named = with_fingerprints([second, first], context=context)
-    assert named[0].fingerprint != named[1].fingerprint
-    assert named[:1] == with_fingerprints([first], context=context)
-
-
-_SEEN = st.sampled_from([seen for pair in labelled_pairs() for seen in (pair.one, pair.other)])
-_CODES = st.sampled_from(["handle = open(path)", "user = find(name).mail\nsend(user)", "x = 1"])
-
-
-@st.composite
-def reviews(draw: st.DrawFn) -> list[Finding]:
-    """Findings of different looks, crowded on few lines, so that much could be joined."""
-    made = []
-    for number, comment in enumerate(draw(st.lists(_SEEN, min_size=1, max_size=9))):
-        line = draw(st.integers(1, 6))
-        made.append(
-            replace(
-                comment,
-                file=draw(st.sampled_from(["a.py", "a.py", "b.py"])),
-                evidence=draw(_CODES),
-                line_start=line,
-                line_end=line + draw(st.integers(0, 2)),
-                severity=draw(st.sampled_from(Severity)),
-                anchored=draw(st.sampled_from([True, True, True, False])),
-                seen_by=(f"look {number}",),
-            )
-        )
-    return made
-
-
-@given(review=reviews(), data=st.data())
-def test_whatever_the_order_of_arrival_each_look_is_counted_in_exactly_one_finding(
-    review: list[Finding], data: st.DataObject
-) -> None:
-    merged = merge_findings(review)
-    assert merge_findings(data.draw(st.permutations(review))) == merged
-    looks = [look for item in merged for look in item.seen_by]
-    assert sorted(looks) == sorted(finding.seen_by[0] for finding in review)
-    assert all(item.agreement == len(item.seen_by) for item in merged)
-
-
-@given(review=reviews())
-def test_all_that_is_joined_is_pairwise_the_same(review: list[Finding]) -> None:
-    by_look = {finding.seen_by[0]: finding for finding in review}
-    for item in merge_findings(review):
-        members = [by_look[look] for look in item.seen_by]
-        for one, other in combinations(members, 2):
-            assert one.file == other.file
-            told = (one.title, one.body, one.evidence, one.line_start, one.line_end)
-            alike = likeness(Profile(one), Profile(other)) >= 0.5
-            assert alike or told == (other.title, other.body, other.evidence, other.line_start, other.line_end)
-
-
-@given(review=reviews())
-def test_a_look_keeps_its_findings_apart(review: list[Finding]) -> None:
-    same_look = [replace(finding, seen_by=("the only one",)) for finding in review]
-    merged = merge_findings(same_look)
-    assert all(item.agreement == 1 for item in merged)
-    profiles = [Profile(finding) for finding in same_look]
-    if not any(are_nearly_identical(one, other) for one, other in combinations(profiles, 2)):
-        assert len(merged) == len(same_look)
-
-
-_ANYTHING = st.builds(
-    Finding,
-    **dict.fromkeys(("category", "title", "body"), _TEXT),
-    **dict.fromkeys(("rule", "suggestion"), st.none() | st.text(max_size=3)),
-    file=st.sampled_from(["a.py", "b\udcff"]),
-    line_start=st.integers(-3, 40),
-    line_end=st.integers(-3, 10**12),
-    severity=st.sampled_from(Severity),
-    evidence=st.text(max_size=60) | st.just("\ud800"),
-    reviewer=st.text(max_size=3),
-    confidence=st.none() | st.floats(),
-    anchored=st.booleans(),
-    agreement=st.integers(1, 3),
-    seen_by=st.lists(st.sampled_from("xyz"), max_size=2).map(tuple),
-)
-
-
-@given(findings=st.lists(_ANYTHING, max_size=8), content=st.none() | st.binary(max_size=200))
-def test_whatever_is_found_gets_a_name_of_its_own_and_can_be_merged(
-    findings: list[Finding], content: bytes | None
-) -> None:
-    named = with_fingerprints(findings, context=lambda _: content)
-    assert len({one.fingerprint for one in named}) == len(findings)
-    assert sorted(one.title for one in named) == sorted(one.title for one in findings)
-    merged = merge_findings(findings)
-    assert bool(merged) == bool(findings)
-    assert {finding.file for finding in merged} == {finding.file for finding in findings}
+    lines.insert(program.number, lines[program.number - 1])
+    pasted = Program(tuple(lines), program.number)
+    says: list[Said] = []
+    for number in (pasted.occurrence, pasted.occurrence + 1):
+        if by_rule:
+            says.append(ruff(pasted.quote, "S1", file="a.py", number=number))
+        else:
+            says.append(agent(pasted.quote, WORDS, "medium", file="a.py", number=number))
+    [first, second] = reviewed([(pasted, "a.py", tuple(says)), (pasted, "a.py", tuple(says))])
+    names = {one.fingerprint for one in first}
+    assert len(names) == 2
+    assert {one.fingerprint for one in second} == names

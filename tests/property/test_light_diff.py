@@ -5,8 +5,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.engine.prompt import light_diff, shown_line
 from codeloupe.model.change import FileChange, FileStatus, Hunk, UnitPart
+from codeloupe.reviewers.diff_text import light_diff, shown_line
 from codeloupe.system.untrusted import has_hidden
 
 _TEXTS = st.binary(max_size=12).map(lambda raw: raw.replace(b"\n", b" ")) | st.sampled_from(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.agents.calls.schemas import fits, is_plain
-from codeloupe.engine.prompt import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
+from codeloupe.reviewers.prompt import FINDINGS_SCHEMA, FINDINGS_WITH_ID_SCHEMA, PROOFS_SCHEMA
 from tests.rows import each
 
 NAMES = st.sampled_from(["a", "b", "line", "", "é"])
@@ -57,7 +57,7 @@ def test_what_is_called_plain_is_a_valid_schema_and_what_fits_is_valid(schema: d
 
 
 def test_the_schemas_of_reviewing_calls_are_plain_and_one_nested_without_end_is_not() -> None:
-    assert all(map(is_plain, (FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA)))
+    assert all(map(is_plain, (FINDINGS_SCHEMA, FINDINGS_WITH_ID_SCHEMA, PROOFS_SCHEMA)))
     schema: dict[str, Any] = {"type": "array"}
     for _ in range(5000):
         schema = {"type": "array", "items": schema}
@@ -85,7 +85,7 @@ def test_a_good_answer_to_a_plain_schema_loads_no_jsonschema() -> None:
         "import sys; from codeloupe.agents.calls.schemas import *; from codeloupe.model.agent import AgentResult\n"
         "schema = {'type': 'object', 'properties': {'a': {'type': 'integer'}}, 'required': ['a']}\n"
         "check_schema(schema)\n"
-        "for text in ('{\"a\": 1}', 'Here: {\"a\": 1}'):\n"
+        "for text in ('{\"a\": 1}', '```json\\n{\"a\": 1}\\n```'):\n"
         "    check_output(AgentResult(success=True, output=text, agent='x'), schema)\n"
         "print('jsonschema' in sys.modules)\n"
     )

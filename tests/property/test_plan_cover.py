@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codeloupe.engine.plan import plan_units
 from codeloupe.model.change import Effort, Expert, FileChange, FileStatus, Hunk
-from tests.unit.engine.plan_samples import check_plan, expert, hunk_of
+from codeloupe.planning.units import plan_units
+from tests.unit.planning.plan_samples import check_plan, expert, hunk_of
 
 _WORDS = (
     *(b"x", b"", b"    return value", b"def work(items):", b"\xff\xfe\0", "\u4e2d\u6587".encode(), b"}", b"a\rb\r"),

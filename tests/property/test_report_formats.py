@@ -13,7 +13,17 @@ from msgspec.structs import replace
 
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import (
+    Claim,
+    ClaimEnd,
+    Finding,
+    FindingStatus,
+    Proof,
+    Severity,
+    Source,
+    Suppression,
+    SuppressionKind,
+)
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,
@@ -23,6 +33,8 @@ from codeloupe.model.review import (
     ReviewError,
     SkippedFile,
     SkipReason,
+    Unanswered,
+    UnitRecord,
     Verdict,
 )
 from codeloupe.reports import Layout, ShownDiff, render
@@ -30,6 +42,7 @@ from codeloupe.reports.sweep import render_sweep_json, render_sweep_markdown, re
 from codeloupe.reports.text import svg
 from codeloupe.system import untrusted
 from tests import report_documents as documents
+from tests.findings_material import changed_finding
 from tests.kept import broken_by_kept_inputs
 from tests.markdown_page import code, kinds, shown_text, tokens
 from tests.telling_reviews import HOSTILE, hostile_review
@@ -49,20 +62,38 @@ LINE = st.integers(-1, 60) | st.sampled_from([2**31, 2**63])
 SUPPRESSIONS = st.builds(
     Suppression, kind=st.sampled_from(SuppressionKind), reason=TEXT, owner=TEXT, expires=st.none() | st.just(date.max)
 )
-FINDINGS = st.builds(
-    Finding,
-    **dict.fromkeys(("file", "category", "title", "body", "evidence", "reviewer", "fingerprint", "verification"), TEXT),
-    **dict.fromkeys(("rule", "suggestion", "expert", "commit_sha"), st.none() | TEXT),
+CLAIMS = st.builds(
+    Claim,
+    **dict.fromkeys(("file", "category", "title", "body", "evidence", "reporter", "reason", "silenced_by"), TEXT),
+    **dict.fromkeys(("rule", "suggestion", "replacement", "expert"), st.none() | TEXT),
     **dict.fromkeys(("line_start", "line_end"), LINE),
     **dict.fromkeys(("anchored", "outside_change"), st.booleans()),
+    source=st.sampled_from(Source),
     severity=st.sampled_from(Severity),
-    confidence=st.none() | st.floats(),
-    status=st.sampled_from(FindingStatus),
-    agreement=st.integers(-1, 9),
+    proof=st.none() | st.sampled_from(Proof),
+    end=st.none() | st.sampled_from(ClaimEnd),
     seen_by=st.lists(TEXT, max_size=2).map(tuple),
+)
+FINDINGS = st.builds(
+    Finding,
+    claims=st.lists(CLAIMS, min_size=1, max_size=3).map(tuple),
+    severity=st.sampled_from(Severity),
+    status=st.sampled_from(FindingStatus),
+    counts=st.booleans(),
+    is_pending=st.booleans(),
+    fingerprint=TEXT,
     suppression=st.none() | SUPPRESSIONS,
+    commit_sha=st.none() | TEXT,
 )
 FAILED = st.builds(FailedUnit, TEXT, st.lists(TEXT, max_size=2).map(tuple), TEXT)
+UNITS = st.builds(
+    UnitRecord,
+    unit=TEXT,
+    files=st.lists(TEXT, max_size=2).map(tuple),
+    answered_by=TEXT,
+    model=st.none() | TEXT,
+    unanswered=st.lists(st.builds(Unanswered, TEXT, TEXT), max_size=2).map(tuple),
+)
 COVERAGES = st.builds(
     Coverage,
     files_total=st.integers(0, 9),
@@ -70,6 +101,7 @@ COVERAGES = st.builds(
     skipped=st.lists(st.builds(SkippedFile, TEXT, st.sampled_from(SkipReason), TEXT), max_size=2).map(tuple),
     units_total=st.integers(0, 9),
     units_failed=st.lists(FAILED, max_size=2).map(tuple),
+    units=st.lists(UNITS, max_size=2).map(tuple),
 )
 REVIEWS = st.builds(
     Review,
@@ -146,10 +178,10 @@ def kept_review(data: bytes) -> Review:
     for place, each in enumerate(strange.findings):
         number = numbers[place % len(numbers)]
         suppression = each.suppression and replace(each.suppression, reason=next(text), owner=next(text))
-        names = ("title", "body", "evidence", "suggestion", "file", "verification", "category", "rule", "expert")
-        changes: dict[str, Any] = {name: next(text) for name in (*names, "reviewer", "fingerprint")}
+        names = ("title", "body", "evidence", "suggestion", "file", "reason", "category", "rule", "expert")
+        changes: dict[str, Any] = {name: next(text) for name in (*names, "reporter", "fingerprint")}
         lines = {"line_start": number % 50, "line_end": number % 60, "severity": [*Severity][number % 4]}
-        found.append(replace(each, suppression=suppression, commit_sha=None, **changes, **lines))
+        found.append(changed_finding(each, suppression=suppression, commit_sha=None, **changes, **lines))
     return replace(
         strange,
         findings=tuple(found),

@@ -31,9 +31,9 @@ def test_an_optional_part_is_added_by_what_installed_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert errors.install_command("api") == "pip install 'codeloupe[api]'"
+    assert errors.install_command("api") == "pip install '.[api]' in a checkout of codeloupe"
     (tmp_path / "pipx_metadata.json").touch()
-    assert errors.install_command("api") == "pipx inject codeloupe 'codeloupe[api]'"
+    assert errors.install_command("api") == "pipx install --force '.[api]' in a checkout of codeloupe"
 
 
 @pytest.mark.program

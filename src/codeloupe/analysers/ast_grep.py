@@ -11,9 +11,12 @@ import json
 import re
 import time
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
@@ -97,6 +100,9 @@ def only_code(text: str) -> str:
 # One call may take this long, about sixty times what it takes on an ordinary machine. Past it some file in the batch is
 # made to be slow, and the batch is halved until that file is alone.
 _CALL_SECONDS = 15.0
+_IGNORE = "ast-grep-ignore"
+# The comment up to the names of rules; a reason may follow.
+_IGNORE_COMMENT = regex(rf"(?:(?://|/\*|#|--|<!--)[ \t]{{0,9}})?{_IGNORE}(?:: ?[\w, -]{{1,200}})?")
 _SCANNED = regex(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
 _FLAGS = (
     "--json=stream",
@@ -123,10 +129,10 @@ class AstGrepAnalyser(Analyser):
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Scan the files; what cannot be scanned is in `failed`. Raises AnalyserFailed or a ProcessError."""
         deadline = time.monotonic() + target.timeout_seconds
-        issues: set[Issue] = set()
+        issues: dict[str, set[Issue]] = defaultdict(set)
         try:
             with temporary_directory() as directory:
-                files, failed = await _stage(target, directory)
+                files, commented, failed = await _stage(target, directory)
                 names, empty = list(files), directory / "empty"
                 options = ("--config", str(directory / "sgconfig.yml"), "--rule", str(directory / "rules.yml"), "--")
                 argv = (self._find(), "scan", *_FLAGS, *options)
@@ -148,7 +154,8 @@ class AstGrepAnalyser(Analyser):
                 analyser="ast-grep",
                 hint="check that the directory for temporary files is writable and not full",
             ) from error
-        ordered = sorted(issues, key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
+        every_issue = _with_silenced(issues, commented)
+        ordered = sorted(every_issue, key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
         return AnalyserReport(tuple(ordered), failed)
 
     def _find(self) -> str:
@@ -156,12 +163,18 @@ class AstGrepAnalyser(Analyser):
         return self._program or programs.find("ast-grep", "ast-grep-cli")
 
 
-async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Copy files, rules and our configuration into a directory; the paths by their copies, and why others failed."""
+async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Copy files, rules and our configuration into a directory.
+
+    Return the paths by the names of their copies, the texts of commented files, and the reasons of failed files. In a
+    trusted change, a file with a suppression comment has a second copy in which the comment has no effect; the name of
+    that copy is the key of the commented text.
+    """
     (directory / "empty").mkdir()
     # Without a configuration of its own, ast-grep takes the first sgconfig.yml of any parent directory.
     (directory / "sgconfig.yml").write_text("ruleDirs: []\n", encoding="utf-8")
     files: dict[str, str] = {}
+    commented: dict[str, str] = {}
     failed: dict[str, str] = {}
     for path in target.files:
         language = language_of(path)
@@ -180,19 +193,54 @@ async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str
             # Left out: a translation of Qt Linguist, say, which is called .ts as well, and what is empty.
             text = content.decode("utf-8", "replace")
             text = only_code(text) if language == "Php" else text
+            uncommented = text.replace(_IGNORE, "ast-grep_ignore")
             if not target.trusted:
-                text = text.replace("ast-grep-ignore", "ast-grep_ignore")  # its suppression comments
+                text = uncommented
             name = f"{len(files)}{EXTENSIONS[language]}"
             (directory / name).write_bytes(text.encode("utf-8"))
             files[name] = path
+            if text != uncommented:
+                second_name = f"{len(files)}{EXTENSIONS[language]}"
+                (directory / second_name).write_bytes(uncommented.encode("utf-8"))
+                files[second_name] = path
+                commented[second_name] = text
         await asyncio.sleep(0)  # many files must not hold up the rest of the review
     rules = rule_document(language_of(path) or "" for path in files.values())
     (directory / "rules.yml").write_text(rules, encoding="utf-8")
-    return files, failed
+    return files, commented, failed
 
 
-def _keep(names: Sequence[str], completed: Completed, files: Mapping[str, str], issues: set[Issue]) -> str | None:
-    """Add the issues of an answer; or nothing, and return why one of the files is in the way."""
+def _with_silenced(issues: Mapping[str, set[Issue]], commented: Mapping[str, str]) -> set[Issue]:
+    """Return the issues of all copies. An issue that only a copy without comments has is silenced by its comment."""
+    every_issue: set[Issue] = set()
+    for name, found in issues.items():
+        if name not in commented:
+            every_issue |= found
+    for name, text in commented.items():
+        comments = _comments_by_line(text)
+        first = next(iter(comments.values()))
+        for issue in issues.get(name, set()) - every_issue:
+            line = issue.line_start
+            # The first comment of a file may be for the whole file.
+            comment = comments.get(line) or comments.get(line - 1) or first
+            every_issue.add(replace(issue, silenced_by=comment))
+    return every_issue
+
+
+def _comments_by_line(text: str) -> dict[int, str]:
+    """Return the suppression comments of a text by the number of their line."""
+    comments: dict[int, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        comment = _IGNORE_COMMENT.search(line)
+        if comment is not None:
+            comments[number] = comment[0].strip()
+    return comments
+
+
+def _keep(
+    names: Sequence[str], completed: Completed, files: Mapping[str, str], issues: dict[str, set[Issue]]
+) -> str | None:
+    """Add the issues of an answer by copy. If a file is in the way, add nothing and return the reason."""
     if completed.exit_code < 0:
         return f"ast-grep died of signal {-completed.exit_code}"
     counts = _SCANNED.search(completed.stderr)
@@ -204,12 +252,15 @@ def _keep(names: Sequence[str], completed: Completed, files: Mapping[str, str], 
     if int(counts[1]) - int(counts[2]) != len(names):
         return "ast-grep left it out and did not say why"
     try:
-        found = [_issue(json.loads(row), files) for row in completed.stdout.splitlines()]
+        matches = [json.loads(row) for row in completed.stdout.splitlines()]
+        found = [(Path(match["file"]).name, _issue(match, files)) for match in matches]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         what = f"gave an answer that cannot be understood: {error!r}"
         hint = "check that ast-grep is version 0.51 or newer (`codeloupe doctor`)"
         raise programs.failure("ast-grep", what, "", hint=hint) from error
-    issues.update(issue for issue in found if issue is not None)
+    for name, issue in found:
+        if issue is not None:
+            issues[name].add(issue)
     return None
 
 

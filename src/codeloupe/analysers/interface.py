@@ -15,7 +15,10 @@ from codeloupe.system.regex import regex
 
 
 class Issue(Struct, frozen=True, kw_only=True):
-    """What an analyser saw, before it is narrowed to changed lines. Lines start at 1 and include both ends."""
+    """What an analyser saw, before it is narrowed to changed lines. Lines start at 1 and include both ends.
+
+    `silenced_by` is the text of the comment that hides the issue, such as `# noqa: S307`, or empty.
+    """
 
     file: str
     line_start: int
@@ -26,12 +29,14 @@ class Issue(Struct, frozen=True, kw_only=True):
     title: str
     body: str
     suggestion: str | None = None
+    silenced_by: str = ""
 
 
 class AnalysisTarget(Struct, frozen=True, kw_only=True):
     """Files to analyse, each a regular file under `root`, and the numbers of the lines that the change added to them.
 
-    When the change is not `trusted`, in-code suppressions are ignored. `added_text` holds the added lines of files of
+    In a trusted change, an issue that a comment hides is reported with that comment in `silenced_by`. In an untrusted
+    change, such comments are ignored. `added_text` holds the added lines of files of
     which only the diff is known: an analyser gets such files when it says that `needs_only_added_lines` is true.
     `moment_of` says how far an added line has got, for advice that fits.
     """

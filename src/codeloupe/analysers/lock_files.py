@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding, Severity, Source
+from codeloupe.model.finding import Claim, Severity, Source
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 
@@ -282,9 +282,9 @@ class _Remark(Struct, frozen=True):
 
 def review_lock_files(
     files: Sequence[FileChange], blobs: Mapping[str, bytes], contents: Mapping[str, bytes | None]
-) -> tuple[tuple[Finding, ...], dict[str, str]]:
-    """Findings of changed lock files, and why others are unread; `blobs` are the old contents by their object names."""
-    found: list[Finding] = []
+) -> tuple[tuple[Claim, ...], dict[str, str]]:
+    """Claims of changed lock files, and why others are unread; `blobs` are the old contents by their object names."""
+    found: list[Claim] = []
     unread: dict[str, str] = {}
     for file in files:
         content = contents[file.path]
@@ -303,7 +303,7 @@ def review_lock_files(
     return tuple(found), unread
 
 
-def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[int]) -> tuple[Finding, ...]:
+def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[int]) -> tuple[Claim, ...]:
     """What is to be said of a lock file that becomes `new`; `old` is None where nobody knows. Raises ValueError."""
     name = PurePosixPath(path).name
     is_requirements = _REQUIREMENTS.fullmatch(name) is not None and b"--hash=" in new
@@ -328,14 +328,14 @@ def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[
     return tuple(found)
 
 
-def _finding(path: str, line: int, evidence: str, *, severity: Severity = Severity.HIGH, **fields: str) -> Finding:
-    return Finding(
+def _finding(path: str, line: int, evidence: str, *, severity: Severity = Severity.HIGH, **fields: str) -> Claim:
+    return Claim(
         file=path,
         line_start=line,
         line_end=line,
         severity=severity,
         evidence=redact(evidence)[:300],
-        reviewer="lock-files",
+        reporter="lock-files",
         source=Source.ANALYSER,
         **fields,  # type: ignore[arg-type]  # category, title, body, rule and suggestion are texts
     )
@@ -421,7 +421,7 @@ def _strength(hashes: Iterable[str]) -> int:
     return max((strengths.get(re.split(r"[-:=]", digest)[0].lower(), 2) for digest in hashes), default=-1)
 
 
-def _summed_up(path: str, remarks: Sequence[_Remark], lines: Sequence[str], added: frozenset[int]) -> Finding:
+def _summed_up(path: str, remarks: Sequence[_Remark], lines: Sequence[str], added: frozenset[int]) -> Claim:
     """One finding for remarks of a kind, at the added line that shows the first of them, or else any added line."""
     first = remarks[0]
     rule = _RULES[first.kind]

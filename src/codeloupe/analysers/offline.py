@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.secret_detectors import mask_secrets
@@ -21,8 +21,8 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange
 from codeloupe.model.events import LaneFinished, Warned
-from codeloupe.model.finding import Finding, Severity, Source
-from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
+from codeloupe.model.finding import Claim, Severity, Source
+from codeloupe.model.ports import EventSink, Plan, ReviewerResult
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.system.redaction import redact
 
@@ -51,36 +51,50 @@ class OfflineReviewer:
         self._analysers = tuple(analysers)
         self.info = ReviewerInfo(type="offline", why=why)
 
-    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+    async def review(self, plan: Plan, emit: EventSink) -> ReviewerResult:
         """Review the files that exist after the change. Failures are in the outcome; only cancellation is raised."""
-        started, root = time.monotonic(), os.path.realpath(task.snapshot)
+        started, root = time.monotonic(), os.path.realpath(plan.snapshot)
         added: dict[str, frozenset[int]] = {}
         diffs: dict[str, dict[int, bytes]] = {}
         missing: list[FailedUnit] = []
-        for change in task.files:
+        for change in plan.files:
             file = change.new_path
             if file is None or not change.hunks or change.is_symlink or change.is_submodule:
                 continue
-            if file in task.without_content:
+            if file in plan.without_content:
                 lines = (line for hunk in change.hunks for line in hunk.lines() if line.kind == "added")
                 diffs[file] = {line.new_number: line.text for line in lines if line.new_number is not None}
-            elif not _is_regular_file(task.snapshot / file, root):
+            elif not _is_regular_file(plan.snapshot / file, root):
                 why = "it is not a regular file in the snapshot of the change"
                 missing.append(FailedUnit("snapshot", (file,), why))
                 continue
             added[file] = change.added_line_numbers()
         chosen = [analyser for analyser in self._analysers if any(map(analyser.accepts, added))]
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_run(analyser, task, added, diffs, emit)) for analyser in chosen]
+            running = [group.create_task(_run(analyser, plan, added, diffs, emit)) for analyser in chosen]
         results = [run.result() for run in running]
-        links = links_outside(task.files, trusted=task.trusted)
-        return ReviewerOutcome(
-            findings=in_order((*_findings(task.snapshot, diffs, results), *links)),
+        links = links_outside(plan.files, trusted=plan.trusted)
+        units_failed = (*missing, *(unit for _, _, failed, _ in results for unit in failed))
+        return ReviewerResult(
+            claims=in_order((*_claims(plan.snapshot, diffs, results), *links)),
+            completed=self._completed(plan, missing, results),
             units_total=len(results),
-            units_failed=(*missing, *(unit for _, _, failed, _ in results for unit in failed)),
+            units_failed=units_failed,
             errors=tuple(error for *_, error in results if error is not None),
             usage=Usage(duration_seconds=time.monotonic() - started),
         )
+
+    def _completed(
+        self, plan: Plan, missing: Sequence[FailedUnit], results: Sequence[_Result]
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the files that each analyser reviewed completely, those included that it has nothing to say about."""
+        unread = {file for unit in missing for file in unit.files}
+        files = frozenset(file.path for file in plan.files) - unread
+        completed = {analyser.name: files for analyser in self._analysers}
+        completed["links"] = files
+        for name, _, failed, _ in results:
+            completed[name] = files - {file for unit in failed for file in unit.files}
+        return completed
 
 
 def _is_regular_file(path: Path, root: str) -> bool:
@@ -92,7 +106,7 @@ def _is_regular_file(path: Path, root: str) -> bool:
         return False
 
 
-async def _run(analyser: Analyser, task: ReviewTask, all_added: _Added, all_diffs: _Diffs, emit: EventSink) -> _Result:
+async def _run(analyser: Analyser, plan: Plan, all_added: _Added, all_diffs: _Diffs, emit: EventSink) -> _Result:
     """Run one analyser on the files that it accepts; those it would want whole and cannot have are failures."""
     started, name = time.monotonic(), analyser.name
     files = [file for file in all_added if analyser.accepts(file) and file not in all_diffs]
@@ -103,21 +117,21 @@ async def _run(analyser: Analyser, task: ReviewTask, all_added: _Added, all_diff
     else:
         failed = [FailedUnit(name, (file,), "only the diff is known, not the whole file") for file in diffs]
     target = AnalysisTarget(
-        root=task.snapshot,
+        root=plan.snapshot,
         files=tuple(files),
         added_lines={file: all_added[file] for file in files},
-        trusted=task.trusted,
-        timeout_seconds=task.timeout_seconds,
+        trusted=plan.trusted,
+        timeout_seconds=plan.timeout_seconds,
         added_text={file: all_diffs[file] for file in files if file in all_diffs},
-        moment_of=task.moment_of,
+        moment_of=plan.moment_of,
     )
     try:
-        async with asyncio.timeout(task.timeout_seconds):
+        async with asyncio.timeout(plan.timeout_seconds):
             report = await analyser.analyse(target) if files else AnalyserReport()
     except CodeloupeError as error:
         failure = f"{error.message} ({error.hint})" if error.hint else error.message
     except TimeoutError:
-        limit = f"{task.timeout_seconds:g} s"
+        limit = f"{plan.timeout_seconds:g} s"
         failure = f"it did not finish within {limit} (raise the time limit, or review less at once)"
     except Exception as error:  # noqa: BLE001 - whatever an analyser trips over, it is this one that failed
         failure = f"it crashed with {type(error).__name__}: {error}"
@@ -131,7 +145,8 @@ async def _run(analyser: Analyser, task: ReviewTask, all_added: _Added, all_diff
             more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
             counted = f"{len(failed)} file{'s' if len(failed) > 1 else ''}"
             emit(Warned(f"{name} could not review {counted}: {named}{more}"))
-        emit(LaneFinished(name, len(issues), time.monotonic() - started))
+        reported = sum(1 for issue in issues if not issue.silenced_by)
+        emit(LaneFinished(name, reported, time.monotonic() - started))
         return name, replace(report, issues=issues), tuple(failed), None
     emit(LaneFinished(name, 0, time.monotonic() - started, failure))
     why = ReviewError("analyser_failed", f"{name} could not review: {failure}")
@@ -146,8 +161,8 @@ def _anchored(issue: Issue, added: Sequence[int]) -> Issue | None:
     return replace(issue, line_start=added[index])
 
 
-def _findings(snapshot: Path, diffs: _Diffs, results: Sequence[_Result]) -> Iterator[Finding]:
-    """One finding for each defect of a line: the most severe report, and how many analysers agree on it."""
+def _claims(snapshot: Path, diffs: _Diffs, results: Sequence[_Result]) -> Iterator[Claim]:
+    """Yield one claim for each defect of a line: the most severe issue, with all analysers that agree on it."""
     groups: dict[tuple[str, int, str], list[tuple[Issue, str]]] = defaultdict(list)
     for analyser, report, *_ in results:
         for issue in report.issues:
@@ -159,41 +174,52 @@ def _findings(snapshot: Path, diffs: _Diffs, results: Sequence[_Result]) -> Iter
                 groups[file, line, defect].append((issue, analyser))
     contents = dict(diffs)
     for (file, _, _), group in groups.items():
-        worst, analyser = min(group, key=lambda pair: pair[0].severity.priority)
+        shown = [pair for pair in group if not pair[0].silenced_by]
+        worst, analyser = min(shown or group, key=lambda pair: pair[0].severity.priority)
         if file not in contents:
             try:
                 content = read_regular_file(snapshot / file)
             except OSError:
-                content = b""  # it vanished after the analyser read it: the finding stays, without a quote
+                content = b""  # it vanished after the analyser read it: the claim stays, without a quote
             contents[file] = dict(enumerate(content.split(b"\n"), start=1))
         sensitive = [report.sensitive.get(file, {}) for _, report, *_ in results]
-        yield finding(worst, analyser, contents[file], sensitive, len({name for _, name in group}))
+        names = tuple(sorted({name for _, name in shown or group}))
+        yield replace(claim_of(worst, analyser, contents[file], sensitive), seen_by=names)
 
 
-def finding(
-    issue: Issue, analyser: str, content: Mapping[int, bytes], sensitive: Iterable[Sensitive], agreement: int = 1
-) -> Finding:
-    """The finding of an issue in a file with these lines; no text of it shows a sensitive value in full."""
+def claim_of(issue: Issue, analyser: str, content: Mapping[int, bytes], sensitive: Iterable[Sensitive]) -> Claim:
+    """Return the claim of an issue in a file with these lines; no text of it shows a sensitive value in full."""
     last = min(issue.line_end, issue.line_start + 4)
     numbers = [number for number in range(issue.line_start, last + 1) if number in content]
     quoted = "\n".join(content[number].decode("utf-8", "replace").rstrip("\r") for number in numbers)
     hidden = sorted({value for values in sensitive for number in numbers for value in values.get(number, ())})
-    texts = {key: mask_secrets(getattr(issue, key) or "", hidden) for key in ("title", "body", "suggestion")}
-    # The analysers' own words do not agree on a capital at the start.
-    suggestion = texts["suggestion"][:1].upper() + texts["suggestion"][1:] or None
-    # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
-    evidence = redact(mask_secrets(quoted, hidden))[:1000]
-    fields = {**asdict(issue), **texts, "suggestion": suggestion, "evidence": evidence, "agreement": agreement}
-    return Finding(**fields, reviewer=analyser, source=Source.ANALYSER)
+    suggestion = mask_secrets(issue.suggestion or "", hidden)
+    return Claim(
+        reporter=analyser,
+        source=Source.ANALYSER,
+        severity=issue.severity,
+        category=issue.category,
+        title=mask_secrets(issue.title, hidden),
+        body=mask_secrets(issue.body, hidden),
+        file=issue.file,
+        line_start=issue.line_start,
+        line_end=issue.line_end,
+        # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
+        evidence=redact(mask_secrets(quoted, hidden))[:1000],
+        rule=issue.rule,
+        # The analysers' own words do not agree on a capital at the start.
+        suggestion=suggestion[:1].upper() + suggestion[1:] or None,
+        silenced_by=issue.silenced_by,
+    )
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings by file, line and severity."""
-    return tuple(sorted(findings, key=lambda each: (each.file, each.line_start, each.priority, each.rule or "")))
+def in_order(claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """Return claims by file, line and severity."""
+    return tuple(sorted(claims, key=lambda one: (one.file, one.first_line, one.severity.value, one.rule or "")))
 
 
-def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Finding]:
-    """A finding for each symbolic link that leads out of the repository, or into git's own folder; none is followed."""
+def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Claim]:
+    """Yield a claim for each symbolic link that leads out of the repository or into git's folder; none is followed."""
     for file in files:
         if file.new_path is None or not file.is_symlink:
             continue
@@ -203,7 +229,7 @@ def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Fin
         leaves = target.startswith("/") or parts[0] == ".." or any(part.lower() == ".git" for part in parts)
         if not target or not leaves:
             continue
-        yield Finding(
+        yield Claim(
             file=file.path,
             line_start=1,
             line_end=1,
@@ -212,7 +238,7 @@ def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Fin
             title="A symbolic link leads out of the repository",
             body="Whatever reads or writes this path, such as a build, gets at a file of the machine that it runs on.",
             evidence=target[:300],
-            reviewer="links",
+            reporter="links",
             source=Source.ANALYSER,
             rule="link-outside",
             suggestion="Link to a file of the repository by a relative path, or keep a copy here.",

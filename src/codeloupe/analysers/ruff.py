@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 import tomllib
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
@@ -28,6 +30,13 @@ from codeloupe.system.directories import temporary_directory
 from codeloupe.system.regex import regex
 
 _HINT = "run `codeloupe doctor` to see which ruff is used"
+# A comment that hides issues from ruff, up to its codes. A `wide` one may hide issues on other rows than its own.
+_SILENCING_COMMENT = regex(
+    r"#[ \t]{0,9}(?P<wide>(?:ruff|flake8)[ \t]{0,9}:[ \t]{0,9})?"
+    r"(?:noqa(?:[ \t]{0,9}:[ \t]{0,9}[A-Z]+[0-9]+(?:[, \t]{1,9}[A-Z]+[0-9]+)*)?"
+    r"|(?:disable|ignore|file-ignore)\[[^\]\n]{0,200}\])",
+    re.IGNORECASE,
+)
 _ARGUMENTS = (
     *("check", "--isolated", "--no-cache", "--no-fix", "--no-preview", "--no-respect-gitignore", "--no-force-exclude"),
     *("--exit-zero", "--output-format=json", "--target-version=py314"),  # the newest that every supported ruff knows
@@ -99,11 +108,17 @@ class _Diagnostic(Struct):
     fix: dict[str, Any] | None
     location: dict[Literal["row", "column"], int]
     end_location: dict[Literal["row", "column"], int]
+    noqa_row: int | None = None
 
     @property
     def rows(self) -> tuple[int, int]:
         first, last = self.location["row"], self.end_location["row"]
         return first, last - (self.end_location["column"] == 1 and last > first)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Return what two runs of ruff agree on if they report the same diagnostic."""
+        return self.code, self.message, *self.location.items(), *self.end_location.items()
 
     @property
     def title(self) -> str:
@@ -167,6 +182,24 @@ class _File:
             suggestion=(found.fix and found.fix["message"]) or rule.fix,
         )
 
+    @property
+    def may_hide_issues(self) -> bool:
+        """Return whether the file may hold a comment that hides issues from ruff."""
+        text = self._content.lower()
+        return b"noqa" in text or b"ruff" in text
+
+    def silenced_issues(self, hidden: Sequence[_Diagnostic]) -> list[Issue]:
+        """Return the issues of diagnostics that ruff reports only without comments, each with its comment."""
+        if not hidden:
+            return []
+        comments = _Comments(self._content)
+        issues: list[Issue] = []
+        for diagnostic in hidden:
+            issue = self.issue(diagnostic)
+            if issue is not None:
+                issues.append(replace(issue, silenced_by=comments.of(diagnostic)))
+        return issues
+
     def broken(self, diagnostics: Sequence[_Diagnostic], added: frozenset[int]) -> Issue | str | None:
         """Why a file could not be checked whole, if so: an issue for a syntax error on an added line, else a reason."""
         errors = [found for found in diagnostics if found.code not in ruff_rules() or found.code == "E902"]
@@ -191,6 +224,36 @@ class _File:
         return f"syntax error at line {syntax[0][0]}: the other checks could not run" if syntax else None
 
 
+class _Comments:
+    """The comments of a file that may hide issues from ruff."""
+
+    def __init__(self, content: bytes) -> None:
+        self._by_row: dict[int, str] = {}
+        wide_rows: list[int] = []
+        for row, text in enumerate(_LINE_END.split(content), start=1):
+            comment = _SILENCING_COMMENT.search(text.decode("utf-8", "replace"))
+            if comment is not None:
+                self._by_row[row] = comment[0]
+                if comment["wide"]:
+                    wide_rows.append(row)
+        self._rows = wide_rows or list(self._by_row)
+
+    def of(self, hidden: _Diagnostic) -> str:
+        """Return the text of the comment that hides a diagnostic.
+
+        That is the comment on its row, or else the nearest wide comment above it. In a file without wide comments it is
+        the nearest one above, which is at the beginning of the statement.
+        """
+        row = hidden.noqa_row or hidden.rows[1]
+        if row in self._by_row:
+            return self._by_row[row]
+        if not self._rows:
+            return "# noqa"
+        # A comment for the whole file may also be below.
+        index = max(0, bisect_right(self._rows, row) - 1)
+        return self._by_row[self._rows[index]]
+
+
 class RuffAnalyser(Analyser):
     """Correctness, bug and security rules of ruff. No notebooks: ruff counts their lines by cell."""
 
@@ -210,34 +273,24 @@ class RuffAnalyser(Analyser):
         if not target.files:
             return AnalyserReport()
         failed: dict[str, str] = {}
-        found: dict[str, list[_Diagnostic]] = defaultdict(list)
-        own_noqa = () if target.trusted else ("--ignore-noqa",)
-        options = (*_ARGUMENTS, *own_noqa, f"--select={','.join(ruff_rules())}", "@arguments")
+        hidden: dict[str, list[_Diagnostic]] = {}
+        deadline = time.monotonic() + target.timeout_seconds
         with temporary_directory() as temporary:
             directory = temporary.resolve()  # as ruff calls it
             linked = _link_files(target, directory, failed)
-            program = self._program or programs.find("ruff", "ruff")
-
-            async def attempt(names: Sequence[str], left: float) -> str | None:
-                """Check some files and keep what ruff says; or keep nothing, and return why one is in the way."""
-                (directory / "arguments").write_text("".join(f"{name}\n" for name in names), encoding="ascii")
-                seconds = left if len(linked) == 1 else left / 2
-                completed = await programs.execute(program, *options, cwd=directory, seconds=seconds)
-                if completed.exit_code < 0:
-                    return f"ruff died of signal {-completed.exit_code}"
-                try:
-                    diagnostics = decode(completed.stdout, type=list[_Diagnostic])
-                except (MsgspecError, RecursionError) as error:
-                    what = f"gave no answer that can be read (exit code {completed.exit_code})"
-                    raise programs.failure("ruff", what, completed.stderr, hint=_HINT) from error
-                given = {str(directory / name): name for name in names}
-                for diagnostic in diagnostics:
-                    found[given[diagnostic.filename]].append(diagnostic)
-                return None
-
-            deadline = time.monotonic() + target.timeout_seconds
-            broken = await programs.in_halves("ruff", tuple(linked), deadline, attempt)
-        failed |= {linked[name].name: reason for name, reason in broken.items()}
+            if target.trusted:
+                found, broken = await self._check(directory, tuple(linked), deadline)
+                # Only these files may hold a comment that hides an issue.
+                commented = [name for name, file in linked.items() if file.may_hide_issues and name not in broken]
+                uncommented, broken_without = await self._check(directory, commented, deadline, "--ignore-noqa")
+                broken |= broken_without
+                for name, diagnostics in uncommented.items():
+                    shown = {diagnostic.identity for diagnostic in found.get(name, ())}
+                    hidden[name] = [diagnostic for diagnostic in diagnostics if diagnostic.identity not in shown]
+            else:
+                found, broken = await self._check(directory, tuple(linked), deadline, "--ignore-noqa")
+        for name, reason in broken.items():
+            failed[linked[name].name] = reason
         issues: list[Issue] = []
         for name, diagnostics in found.items():
             file = linked[name]
@@ -245,7 +298,37 @@ class RuffAnalyser(Analyser):
             what = file.broken(diagnostics, target.added_lines.get(file.name, frozenset()))
             issues += [what] if isinstance(what, Issue) else []
             failed |= {file.name: what} if isinstance(what, str) else {}
+        for name, diagnostics in hidden.items():
+            issues += linked[name].silenced_issues(diagnostics)
         return AnalyserReport(tuple(issues), failed)
+
+    async def _check(
+        self, directory: Path, files: Sequence[str], deadline: float, *options: str
+    ) -> tuple[dict[str, list[_Diagnostic]], dict[str, str]]:
+        """Run ruff on linked files. Return the diagnostics by file, and the files that ruff could not check."""
+        found: dict[str, list[_Diagnostic]] = defaultdict(list)
+        program = self._program or programs.find("ruff", "ruff")
+        arguments = (*_ARGUMENTS, *options, f"--select={','.join(ruff_rules())}", "@arguments")
+
+        async def attempt(names: Sequence[str], left: float) -> str | None:
+            """Check some files and store what ruff reports. If a file is in the way, store nothing and say why."""
+            (directory / "arguments").write_text("".join(f"{name}\n" for name in names), encoding="ascii")
+            seconds = left if len(files) == 1 else left / 2
+            completed = await programs.execute(program, *arguments, cwd=directory, seconds=seconds)
+            if completed.exit_code < 0:
+                return f"ruff died of signal {-completed.exit_code}"
+            try:
+                diagnostics = decode(completed.stdout, type=list[_Diagnostic])
+            except (MsgspecError, RecursionError) as error:
+                what = f"gave no answer that can be read (exit code {completed.exit_code})"
+                raise programs.failure("ruff", what, completed.stderr, hint=_HINT) from error
+            given = {str(directory / name): name for name in names}
+            for diagnostic in diagnostics:
+                found[given[diagnostic.filename]].append(diagnostic)
+            return None
+
+        broken = await programs.in_halves("ruff", files, deadline, attempt)
+        return found, broken
 
 
 def _link_files(target: AnalysisTarget, directory: Path, failed: dict[str, str]) -> dict[str, _File]:

@@ -1,7 +1,7 @@
 """detect-secrets on the added lines of every text file.
 
-The repository's own baselines are not read: they are configuration of the change's author. `pragma: allowlist secret`
-is honoured when the change is trusted.
+The repository's own baselines are not read: they are configuration of the change's author. In a trusted change,
+`pragma: allowlist secret` silences the secrets of a line.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from msgspec.structs import replace
 from codeloupe.analysers import interface, programs
 from codeloupe.analysers import secret_detectors as detectors
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.offline import finding, in_order
+from codeloupe.analysers.offline import claim_of, in_order
 from codeloupe.analysers.secret_detectors import SECRETS_TABLE, Hit
 from codeloupe.config.files import read_regular_file
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
-from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.finding import Claim, Severity
 from codeloupe.system.redaction import token_forms
 from codeloupe.system.regex import regex
 
 _NAME = "detect-secrets"
 _Lines = list[tuple[int, str]]
-_ALLOWED_LINE = regex(r"pragma: ?(?:allow|white)list[ -]secret")
+# The match is the part of a comment that an issue shows. The rest of the line may hold the secret.
+_ALLOWED_LINE = regex(r"(?:(?:#|//|/\*|--|'|<!--)[ \t]{0,9})?pragma: ?(?:allow|white)list[ -]secret")
 _ALLOWED_NEXT_LINE = regex(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
 # How bad each kind of secret is, and its title.
 TITLES: Mapping[str, tuple[Severity, str]] = {
@@ -65,7 +66,7 @@ class SecretsAnalyser(Analyser):
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Search the added lines. Raises AnalyserFailed when detect-secrets cannot be loaded."""
-        lines, failed = _added_lines(target)
+        lines, comments, failed = _added_lines(target)
         hits: list[Hit] = []
         if any(lines.values()):
             deadline, stop = time.monotonic() + 0.9 * target.timeout_seconds, threading.Event()
@@ -90,12 +91,18 @@ class SecretsAnalyser(Analyser):
             for file, number in places[:20]:
                 text = dict(lines[file]).get(number, "").encode("utf-8", "surrogateescape")
                 moments[file, number] = await target.moment_of(file, text)
-        issues = (_issue(rows, moments.get(place, Moment.UNKNOWN)) for place, rows in by_line.items())
-        return AnalyserReport(tuple(issue for issue in issues if issue is not None), failed, dict(sensitive))
+        issues: list[Issue] = []
+        for place, rows in by_line.items():
+            issue = _issue(rows, moments.get(place, Moment.UNKNOWN))
+            if issue is not None:
+                issues.append(replace(issue, silenced_by=comments.get(place, "")))
+        return AnalyserReport(tuple(issues), failed, dict(sensitive))
 
 
-def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, str]]:
+def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[tuple[str, int], str], dict[str, str]]:
+    """Return the added lines by file, the comments that silence some of them by file and line, and failed files."""
     lines: dict[str, _Lines] = {}
+    comments: dict[tuple[str, int], str] = {}
     failed: dict[str, str] = {}
     for file in target.files:
         numbers = sorted(target.added_lines.get(file, frozenset()))
@@ -113,10 +120,11 @@ def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, s
         lines[file] = []
         for number in filter(known.__contains__, numbers):
             before, text = (known.get(place, b"").decode("utf-8", "replace") for place in (number - 1, number))
-            is_allowed = _ALLOWED_LINE.search(text) or _ALLOWED_NEXT_LINE.match(before)
-            if not (target.trusted and is_allowed):
-                lines[file].append((number, text.rstrip("\r")))
-    return lines, failed
+            lines[file].append((number, text.rstrip("\r")))
+            comment = _ALLOWED_LINE.search(text) or _ALLOWED_NEXT_LINE.match(before)
+            if target.trusted and comment is not None:
+                comments[file, number] = comment[0].strip()
+    return lines, comments, failed
 
 
 def _issue(hits: Sequence[Hit], moment: Moment) -> Issue | None:
@@ -157,7 +165,7 @@ def _severity(hit: Hit) -> Severity | None:
 class HistorySearch(Struct, frozen=True):
     """What was found in the commits, and what of them could not be searched: files and reasons."""
 
-    findings: tuple[Finding, ...] = ()
+    claims: tuple[Claim, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
 
 
@@ -191,13 +199,15 @@ async def search_commits(
     except CodeloupeError as error:
         return HistorySearch(failed=tuple((name.partition("/")[2], error.message) for name in texts))
     failed = tuple((name.partition("/")[2], f"in commit {name[:12]}: {why}") for name, why in report.failed.items())
-    findings = []
+    claims = []
     for issue in report.issues:
+        if issue.silenced_by:
+            continue
         sha, _, path = issue.file.partition("/")
-        found = finding(issue, analyser.name, texts[issue.file], [report.sensitive.get(issue.file, {})])
+        found = claim_of(issue, analyser.name, texts[issue.file], [report.sensitive.get(issue.file, {})])
         body = f"Commit {sha[:12]} of this push adds it. {found.body}"
-        findings.append(replace(found, file=path, commit_sha=sha, body=body))
-    return HistorySearch(in_order(findings), failed)
+        claims.append(replace(found, file=path, commit_sha=sha, body=body))
+    return HistorySearch(in_order(claims), failed)
 
 
 async def _committed(_file: str, _line: bytes) -> Moment:

@@ -10,8 +10,8 @@ from codeloupe.cli import options
 from codeloupe.cli.history import here
 from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.verbs import note, set_up_logging, write_result
-from codeloupe.engine.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
 from codeloupe.errors import StoreError, UsageError
+from codeloupe.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
 from codeloupe.model.history import EntryKind
 from codeloupe.reports import baseline_text as report
 from codeloupe.store import baseline as findings

@@ -12,9 +12,9 @@ from codeloupe.cli.review import flags_of
 from codeloupe.cli.verbs import Interrupted, Made, Output, deliver, loaded_by, note, run_to_end, set_up_logging
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
-from codeloupe.engine.settings import configure as settings_for
 from codeloupe.errors import UsageError
 from codeloupe.model.sweep import CommitQuery, CommitSweep
+from codeloupe.planning.settings import configure as settings_for
 from codeloupe.reports import SWEEP_FORMATS, Layout, render_sweep
 from codeloupe.reports.wording import counted
 from codeloupe.runtime import review_commits

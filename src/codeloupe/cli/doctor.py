@@ -13,9 +13,9 @@ from codeloupe.cli.parser import Parser
 from codeloupe.cli.verbs import loaded_by, run_to_end, set_up_logging, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.doctor import check_settings
-from codeloupe.engine.settings import configure as settings_for
 from codeloupe.errors import ConfigError
 from codeloupe.model.review import Check, Diagnosis
+from codeloupe.planning.settings import configure as settings_for
 from codeloupe.runtime import Runtime
 from codeloupe.system.untrusted import terminal
 

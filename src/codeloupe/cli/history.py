@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+from codeloupe import history as saved
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.verbs import Output, deliver, note, set_up_logging, size_of, write_result
-from codeloupe.engine import history as saved
-from codeloupe.engine.lifecycle import compare_reviews
 from codeloupe.errors import UsageError
+from codeloupe.findings.compare import compare_reviews
 from codeloupe.git.identity import find_identity
 from codeloupe.model import history as model
 from codeloupe.model.finding import Severity

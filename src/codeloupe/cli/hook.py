@@ -1,4 +1,4 @@
-"""`codeloupe hook`: what git's hooks and pre-commit start. Reviews exactly what is committed or pushed."""
+"""`codeloupe hook`: the command for git's hooks and pre-commit. It reviews exactly what is committed or pushed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from codeloupe.cli.main import build_parser
 from codeloupe.cli.parser import Parser, option
 from codeloupe.cli.review import run as review
 from codeloupe.cli.verbs import note, run_to_end
-from codeloupe.engine.prepare import new_in_push
 from codeloupe.errors import UsageError
-from codeloupe.model.scope import DefaultScope, PushedRef, StagedScope
+from codeloupe.model.scope import DefaultScope, PushedRef, ScopeRequest, StagedScope
+from codeloupe.planning.prepare import new_in_push
 from codeloupe.runtime import preview
 
 _ABOUT = """\
 Review what a commit or a push adds, from a git hook or from pre-commit. Options of `codeloupe review` may follow.
 
   pre-commit   what is staged
-  pre-push     what the remote does not have yet of each pushed ref
+  pre-push     what the remote does not have yet of each pushed ref;
+               outside a push, the branch and its working tree
 
-A git hook is one line: exec codeloupe hook pre-push "$@". When pre-commit passes two refs, the
-changes between them are reviewed, whichever hook is run. Nothing to review is not a pass, except in a real push.
+A git hook is one line: exec codeloupe hook pre-push "$@". When pre-commit passes two refs, both hooks review the
+changes between them. A hook with nothing to review passes and says so.
 """
 # The worst comes first: an internal error, findings, a wrong call, then gaps.
 _BY_WEIGHT = (4, 1, 2, 3)
@@ -37,7 +38,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Review what the hook is about, and return the worst exit code. Raises UsageError when that is nothing."""
+    """Review what the hook is about, and return the worst exit code."""
     split = next((at for at, word in enumerate(arguments.words) if word.startswith("-")), len(arguments.words))
     from_git, options = arguments.words[:split], arguments.words[split:]
     start, end = os.environ.get("PRE_COMMIT_FROM_REF"), os.environ.get("PRE_COMMIT_TO_REF")
@@ -47,17 +48,30 @@ def run(arguments: argparse.Namespace) -> int:
         (new,) = run_to_end(new_in_push((pushed,), remote=remote))
         return _reviewed(f"{start}...{end}", options, new.commits if arguments.kind == "pre-push" else ())
     if arguments.kind == "pre-commit":
-        if not run_to_end(preview(StagedScope())).files:
-            raise UsageError("nothing is staged, so nothing was reviewed", hint="stage a change, or give both refs")
-        return _reviewed("--staged", options)
-    refs = _pushed_refs()
-    if refs is None:
-        if not run_to_end(preview(DefaultScope())).files:
-            raise UsageError(
-                "nothing is pushed and nothing is changed here, so nothing was reviewed",
-                hint="give both refs: pre-commit run codeloupe --from-ref origin/main --to-ref HEAD",
-            )
-        return _reviewed("", options)
+        return _reviewed_if_any(StagedScope(), "--staged", options, nothing="nothing is staged")
+    refs = _pushed_refs(is_push=bool(from_git))
+    if refs is not None:
+        return _reviewed_push(refs, options, remote=remote)
+    # Git sets this variable for the hooks of a commit. pre-commit does not tell a hook in which stage it runs.
+    if "GIT_INDEX_FILE" in os.environ:
+        note("nothing to review: this is a commit, and the hook reviews pushes")
+        return 0
+    return _reviewed_if_any(DefaultScope(), "", options, nothing="nothing is pushed and nothing is changed here")
+
+
+def _reviewed_if_any(scope: ScopeRequest, word: str, options: list[str], *, nothing: str) -> int:
+    """Review a scope, given as `word` on the command line, or say that it is empty and pass."""
+    found = run_to_end(preview(scope))
+    if not found.files and not found.out_of_reach:
+        note(f"nothing to review: {nothing}")
+        return 0
+    return _reviewed(word, options)
+
+
+def _reviewed_push(refs: tuple[PushedRef, ...], options: list[str], *, remote: str) -> int:
+    """Review what the remote does not have yet of each ref, and return the worst exit code."""
+    if not refs:
+        note("nothing to review: nothing is pushed")
     codes = []
     for new in run_to_end(new_in_push(refs, remote=remote)):
         if new.range is None:
@@ -68,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     return min(failed, key=lambda code: _BY_WEIGHT.index(code) if code in _BY_WEIGHT else -1, default=0)
 
 
-def _pushed_refs() -> tuple[PushedRef, ...] | None:
-    """What is pushed, from git's own lines or from pre-commit; None when this is no push."""
+def _pushed_refs(*, is_push: bool) -> tuple[PushedRef, ...] | None:
+    """Return what is pushed, from git's own lines or from pre-commit; None outside a push."""
     if branch := os.environ.get("PRE_COMMIT_LOCAL_BRANCH"):
         # The first push of a history that the remote has nothing of: pre-commit names no commits then.
         return (PushedRef(branch, branch, None),)
@@ -78,7 +92,8 @@ def _pushed_refs() -> tuple[PushedRef, ...] | None:
     lines = sys.stdin.read() if is_git else ""
     rows = [line.split(" ") for line in lines.splitlines()]
     if not lines.strip():
-        return None
+        # Git runs the hook of a push that is up to date too, without a line.
+        return () if is_push else None
     if any(len(row) != 4 for row in rows):
         raise UsageError("standard input is not what git gives to a pre-push hook", hint="let git start the hook")
     return tuple(PushedRef(name, _object(local), _object(remote), ref) for name, local, ref, remote in rows)

@@ -185,8 +185,8 @@ def review_on_workers(
 ) -> tuple[int, Callable[[Output], str]]:
     """Let a worker make the review that the options name, and follow it. Raises UsageError for what works only here."""
     from codeloupe.cli.review import flags_of
-    from codeloupe.engine.settings import configure as settings_for
     from codeloupe.model.scope import PullRequestScope
+    from codeloupe.planning.settings import configure as settings_for
     from codeloupe.workers.requests import ask_for_pull_request, ask_for_scope
 
     scope = options.scope_of(arguments)
@@ -319,7 +319,7 @@ def watched_sweep(queue: JobQueue, sweep_id: str, *, quiet: bool) -> CommitSweep
         hint = "`codeloupe jobs list` shows what there is"
         raise JobNotDone(f"nothing of the sweep {sweep_id} was reviewed{why}", hint=hint)
     if not record.finished:
-        from codeloupe.engine.history import judged_sweep
+        from codeloupe.history import judged_sweep
 
         return judged_sweep(record)
     return record.sweep

@@ -54,7 +54,7 @@ _EPILOG = """\
 exit codes:
   0    completed
   1    a gate or a person failed it
-  2    wrong usage, or a mistake in the file
+  2    wrong usage, a mistake in the file, or an agent that cannot be used
   3    waiting for a person, or could not continue
   130  interrupted; `resume` continues
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, assert_never
 
 from codeloupe.model import agent, events
 from codeloupe.model.change import Change
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Claim, Finding, Proof, Severity
 from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_text, reviewer_text
 from codeloupe.system.untrusted import encodable, log_line
 
@@ -136,6 +136,7 @@ class ProgressDisplay(Display):
     """Shows and counts the events of a review or a sweep: `with ProgressDisplay(mode=…) as display: … display.emit`.
 
     On a terminal, one line that changes, below the latest findings; elsewhere a line for each unit and each finding.
+    `answers_stored` counts the answers that the ledger has.
     The thread that draws reads at any time, so that nothing it iterates over is changed in place.
     """
 
@@ -143,6 +144,7 @@ class ProgressDisplay(Display):
         super().__init__(**options)
         self.change: Change | None = None
         self.units_planned = self.units_done = self.units_failed = 0
+        self.answers_stored = 0
         self.commits_total = self.commits_done = self.commits_failed = 0
         self._stage, self._doing, self._warned = "Starting", "", ""
         self._latest: tuple[Row, ...] = ()
@@ -184,7 +186,7 @@ class ProgressDisplay(Display):
             case events.UnitFinished():
                 self._take_unit(event)
             case events.FindingVerified():
-                self._found["refuted"] += event.finding.status is FindingStatus.REFUTED
+                self._found["refuted"] += event.proof == Proof.REFUTED
                 self.tell(f"{event.proof}: {'  '.join(_parts(event.finding))}")
             case events.AgentActivity():
                 self._take_activity(event.unit, event.event)
@@ -199,10 +201,10 @@ class ProgressDisplay(Display):
         total = max(self.units_done, self.units_planned)
         # Up to 50 units have a line each; of more, every twentieth, and each that found something or failed.
         is_listed = total <= 50 or self.units_done in (1, total) or not self.units_done % 20
-        if is_listed or event.failure or event.findings:
-            ended = self._ended(event, len(event.findings), from_ledger=event.from_ledger)
+        if is_listed or event.failure or event.claims:
+            ended = self._ended(event, len(event.claims), from_ledger=event.from_ledger)
             self.tell(f"unit {self.units_done:,}/{total:,} {event.unit} {ended}")
-        self._list(event.findings)
+        self._list(event.claims)
 
     def _take_commit(self, event: events.CommitReviewed) -> None:
         """`commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject`."""
@@ -235,6 +237,7 @@ class ProgressDisplay(Display):
             case agent.TokensSpent(cost_usd=float() as cost):
                 self._costs = {**self._costs, unit: cost}
             case agent.AgentFinished():
+                self.answers_stored += event.stored
                 self._calls, self._costs = others, {name: cost for name, cost in self._costs.items() if name != unit}
                 self._spent += 0.0 if event.from_ledger else event.cost_usd or 0.0
 
@@ -246,7 +249,7 @@ class ProgressDisplay(Display):
         is_known = bool(event.failure) and self._warned.endswith(event.failure)
         return f"failed after {duration(event.seconds)}{'' if is_known else f': {event.failure}'}"
 
-    def _list(self, findings: Sequence[Finding]) -> None:
+    def _list(self, findings: Sequence[Finding] | Sequence[Claim]) -> None:
         self._found.update(finding.severity.label for finding in findings)
         rows = []
         for finding in findings[-5:]:
@@ -316,7 +319,7 @@ def _share(what: str, done: int, total: int, failed: int, how: str) -> str:
     return f"{done:,}/{total:,} {what}{f', {failed:,} {how}' if failed else ''}" if total else ""
 
 
-def _parts(finding: Finding) -> tuple[str, str, str]:
+def _parts(finding: Finding | Claim) -> tuple[str, str, str]:
     """`high`, `a.py:12` and the title. Each part is cleaned by itself, so that none can reach into the next."""
     return finding.severity.label, one_line(place_text(finding)), one_line(finding.title[:_LONGEST_TITLE])
 

@@ -45,7 +45,8 @@ exit codes:
 def configure(parser: Parser) -> None:
     """Add the places to publish at to the parser of `publish`."""
     parser.description = "Post a saved review on a pull request."
-    parser.elsewhere["gitlab"] = "`codeloupe review --format gitlab` writes a Code Quality report, which GitLab shows"
+    command = "codeloupe review --format gitlab-codequality -o gl-code-quality-report.json"
+    parser.elsewhere["gitlab"] = f"`{command}` writes a Code Quality report, which GitLab shows"
     github = parser.add_commands(dest="place").add_parser(
         "github",
         help="post it on a GitHub pull request",

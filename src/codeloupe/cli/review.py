@@ -127,8 +127,8 @@ def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[Sco
     if not isinstance(scope, PullRequestScope):
         yield scope
         return
-    from codeloupe.engine.prepare import fetch
     from codeloupe.git.repository import private_directory
+    from codeloupe.planning.prepare import fetch
 
     verbs.note(f"fetching pull request {scope.name}", quiet=arguments.quiet)
     with private_directory() as directory:
@@ -138,7 +138,7 @@ def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[Sco
 
 def _settings(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path) -> LoadedSettings:
     from codeloupe import runtime
-    from codeloupe.engine.prepare import patterns_of
+    from codeloupe.planning.prepare import patterns_of
 
     flags = flags_of(arguments)
     if arguments.guessed or arguments.paths:
@@ -177,12 +177,11 @@ def _review(
         try:
             review = verbs.run_to_end(work)
         except KeyboardInterrupt:
-            answered = display.units_done - display.units_failed
-            answers = counted(display.units_planned, "answer")
-            kept = f"{answered:,} of {answers} are kept and not asked for again"
-            raise verbs.Interrupted(
-                kept if answered else "nothing was answered yet", arguments.command_line, "--resume"
-            ) from None
+            stored = display.answers_stored
+            what = "no answer is stored yet"
+            if stored:
+                what = f"{counted(stored, 'answer is', 'answers are')} stored and not asked for again"
+            raise verbs.Interrupted(what, arguments.command_line, "--resume") from None
     if not review.complete and review.passed:
         verbs.note("not everything was reviewed; on_incomplete lets it pass")
     if arguments.resume:

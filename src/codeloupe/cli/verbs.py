@@ -120,7 +120,7 @@ class _Add(argparse.Action):
             return
         *others, last = namespace.outputs or (Output("text"),)
         if last.path is not None:
-            raise argparse.ArgumentError(self, "each file needs a --format before it")
+            raise argparse.ArgumentError(self, "each file needs its own --format, such as --format sarif -o a.sarif")
         namespace.outputs = (*others, replace(last, path=value))
 
 

@@ -13,9 +13,9 @@ from functools import cache
 from importlib.resources import files
 from itertools import islice
 
-from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Commit
 from codeloupe.model.sweep import CommitCategory
+from codeloupe.planning.globs import Globs
 from codeloupe.system.regex import regex
 
 _WORD = regex(r"\.?\w[\w'’.+-]*")

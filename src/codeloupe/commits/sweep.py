@@ -21,27 +21,26 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.calls import AgentCalls
 from codeloupe.commits.categories import categorise, tables
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
-from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
-from codeloupe.engine.history import SweepKeeper, keeping_sweep
-from codeloupe.engine.prepare import Prepared, prepare_commit
-from codeloupe.engine.run import ReviewPlan, policy_of, run_review
-from codeloupe.engine.settings import configure
-from codeloupe.engine.verdict import joined_info, score
+from codeloupe.engine import Job, run_review, with_units
 from codeloupe.errors import CodeloupeError, RevisionError, StoreError
+from codeloupe.findings.earlier import Earlier, read_dismissals
+from codeloupe.findings.verdict import joined_info, policy_of, score
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
 from codeloupe.git.repository import Repository, open_repository, reading
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
+from codeloupe.history import SweepKeeper, keeping_sweep
 from codeloupe.model.agent import Usage
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Commit, Expert, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
-from codeloupe.model.finding import Finding, Proof, Severity
-from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask, Transcript, Verifier
-from codeloupe.model.review import Review, describe_claim
+from codeloupe.model.finding import Claim, Finding, Severity, Source
+from codeloupe.model.history import Dismissal
+from codeloupe.model.ports import EventSink, Plan, Transcript, Verifier, VerifierResult
+from codeloupe.model.review import Review, describe_pending
 from codeloupe.model.scope import DefaultScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import (
     CommitCategory,
@@ -52,6 +51,11 @@ from codeloupe.model.sweep import (
     PlanStep,
     SweepPart,
 )
+from codeloupe.planning.experts import experts_of
+from codeloupe.planning.prepare import Prepared, prepare_commit
+from codeloupe.planning.settings import configure
+from codeloupe.reviewers.choose import ChosenReviewer, Team, choose_reviewers, guarded
+from codeloupe.reviewers.prompt import PROMPT_VERSION
 from codeloupe.store.baseline import read_baseline
 from codeloupe.system.regex import regex
 
@@ -60,7 +64,7 @@ def verdict(findings: Sequence[Finding]) -> CommitVerdict:
     """LEAVE from 80 points, FIX from 50, REVERT below, and for any critical finding that verification confirmed."""
     critical = (finding for finding in findings if finding.can_block and finding.severity is Severity.CRITICAL)
     reached = score(findings)
-    if reached < 50 or any(finding.verification.startswith(Proof.CONFIRMED.value) for finding in critical):
+    if reached < 50 or any(finding.is_confirmed for finding in critical):
         return CommitVerdict.REVERT
     return CommitVerdict.LEAVE if reached >= 80 else CommitVerdict.FIX
 
@@ -72,7 +76,7 @@ def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
     planned = ordered[:10]
     steps: list[PlanStep] = []
     for finding in planned:
-        place = f"{finding.file}:{finding.line_start}"
+        place = finding.file if finding.line_start is None else f"{finding.file}:{finding.line_start}"
         title = " ".join(finding.title.split())
         title += "" if title.endswith((".", "!", "?")) else "."
         steps.append(PlanStep("red", f"Write a test that fails because of this: {title} ({place})"))
@@ -186,6 +190,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     """Review commits as `Runtime.review_commits` does; `reviewers` take the place of those that the settings name."""
     started = time.monotonic()
     query, calls = query or CommitQuery(), calls or AgentCalls()
+    emit = guarded(emit)
     given = settings or (await configure(scope_of(query), repo=repo, environment=calls.environment)).settings
     settings = _for_sweep(given)
     repository = await open_repository(Path(repo))
@@ -203,7 +208,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
         chosen = reviewers if reviewers is not None else await choose_reviewers(settings, calls)
         for one in chosen:
             emit(ReviewerChosen(one.info))
-        team = Reviewers(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=_take_down)
+        team = Team(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=_take_down)
         reviewed = await _Sweep(repository, settings, team, emit, keeper).run(commits, query)
         known = replace(known, reviewer=joined_info([one.info for one in chosen]))
         passes = settings.on_incomplete == "pass"
@@ -256,8 +261,10 @@ async def review_commit(
         _known(part), repo=repo, prompt_version=PROMPT_VERSION, position=part.position, opened=calls.opened_history
     ) as keeper:
         chosen = await choose_reviewers(settings, calls)
-        team = Reviewers(chosen, settings, calls, repo=repo, fresh=fresh, transcript=_take_down)
-        (reviewed,) = await _Sweep(repository, settings, team, emit, keeper).run(commits, query, newest=part.newest)
+        team = Team(chosen, settings, calls, repo=repo, fresh=fresh, transcript=_take_down)
+        (reviewed,) = await _Sweep(repository, settings, team, guarded(emit), keeper).run(
+            commits, query, newest=part.newest
+        )
         if keeper.problem:
             hint = "the commit is reviewed again; what was answered is not asked again"
             raise StoreError(keeper.problem, hint=hint, retryable=True)
@@ -406,8 +413,8 @@ class AgentDispatcher:
 def _why_incomplete(review: Review) -> str:
     failed = [unit.reason for unit in review.coverage.units_failed]
     gaps = [f"{skip.file}: {skip.describe()}" for skip in review.coverage.skipped if skip.is_gap]
-    claims = [f"{claim.file or '?'}: {describe_claim(claim)}" for claim in review.unsettled]
-    reasons = [reason for reason in dict.fromkeys((*claims, *failed, *gaps)) if reason]
+    pending = [f"{finding.file or '?'}: {describe_pending(finding)}" for finding in review.pending]
+    reasons = [reason for reason in dict.fromkeys((*pending, *failed, *gaps)) if reason]
     more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return "; ".join(reasons[:3]) + more or "the review is not complete"
 
@@ -416,16 +423,17 @@ class _Sweep:
     """What every commit of one sweep is reviewed with, and one stream of events from all those reviews."""
 
     def __init__(
-        self, repository: Repository, settings: Settings, team: Reviewers, emit: EventSink, keeper: SweepKeeper | None
+        self, repository: Repository, settings: Settings, team: Team, emit: EventSink, keeper: SweepKeeper | None
     ) -> None:
         self._repository, self._settings = repository, settings
         self._team, self._emit, self._keeper = team, emit, keeper
         # For every category, so that a mistake in the settings is reported before anything is bought.
-        experts = commit_experts(settings) if team.have_agents else dict.fromkeys(CommitCategory, ())
-        self._experts = {category: tuple(one.name for one in named) for category, named in experts.items()}
-        self._reviewers = {category: team.make(named) for category, named in experts.items()}
+        experts = commit_experts(settings) if team.has_agents else dict.fromkeys(CommitCategory, ())
+        self._experts: Mapping[CommitCategory, tuple[Expert, ...]] = experts
+        self._reviewers = team.reviewers()
         self._guidance: tuple[GuidanceFile, ...] = ()
         self._baseline = Baseline()
+        self._dismissals: tuple[Dismissal, ...] = ()
         self._total = self._done = 0
         self._warned: set[str] = set()
         # What `strict` fails on is never hidden, whatever the settings say for a review.
@@ -458,7 +466,9 @@ class _Sweep:
             if base is None:
                 return
             sides = replace(sides, base=base, scope=replace(sides.scope, base=base))
-        if self._settings.guidance and self._team.have_agents:
+        if trusted:
+            self._dismissals = await read_dismissals(self._repository.root, self._team.calls.opened_history)
+        if self._settings.guidance and self._team.has_agents:
             paths = (path for commit in commits for path in commit.files)
             guidance = await read_guidance(self._repository, sides, paths, trusted=trusted)
             self._guidance = tuple(one for one in guidance if not one.unused)
@@ -468,7 +478,7 @@ class _Sweep:
         async with aclosing(read_commit_changes(self._repository, commits, merges=merges)) as changes:
             async for read in changes:
                 category = categorise(read.commit)
-                experts = self._experts[category]
+                experts = tuple(expert.name for expert in self._experts[category])
                 about = CommitReview(commit=read.commit, category=category, experts=experts, failure=read.problem)
                 yield about, read.change
 
@@ -483,32 +493,27 @@ class _Sweep:
         needs_tree = any(one.needs_whole_tree for one in team.chosen)
         async with self.prepared(change, with_tree=needs_tree, whole_tree=needs_tree) as prepared:
             intent = Intent(title=commit.subject, messages=(commit.body,) if commit.body else ())
+            plan = replace(prepared, intent=intent, guidance=self._guidance)
             verifier = team.verifier()
-            plan = ReviewPlan(
-                task=replace(prepared, intent=intent, guidance=self._guidance),
-                selection=prepared.selection,
-                reviewers=self._reviewers[about.category],
+            job = Job(
+                plan=with_units(plan, team, self._experts[about.category], Earlier()),
+                reviewers=self._reviewers,
                 verifier=None if verifier is None else _WithTree(verifier, self),
                 policy=self._policy,
                 baseline=self._baseline,
-                beforehand=prepared.beforehand,
+                earlier=Earlier(dismissals=self._dismissals),
             )
-            started, name = time.monotonic(), commit.sha[:10]
-            emit = partial(self._pass_on, name)
-            review = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
+            emit = partial(self._pass_on, commit.sha[:10])
+            review = await run_review(job, started=time.monotonic(), emit=emit)
         for error in review.errors:
             if error.kind == EXPIRED:
                 self._warn(error.message)
-        agents = {one.info.type for one in team.chosen if one.agents}
-        # All experts of a joined checklist, when none of them is named.
+        # All experts of a joined checklist, if a claim names none of them.
         experts = ", ".join(about.experts)
-        findings = (
-            replace(one, commit_sha=commit.sha, expert=one.expert or (experts if one.reviewer in agents else None))
-            for one in review.findings
-        )
+        findings = tuple(_of_commit(finding, commit.sha, experts) for finding in review.findings)
         # Of the whole baseline not one commit can tell: an entry that this one does not need may be for another.
         own = (error for error in review.errors if error.kind not in (EXPIRED, UNUSED))
-        return replace(review, findings=tuple(findings), errors=tuple(own))
+        return replace(review, findings=findings, errors=tuple(own))
 
     def _pass_on(self, commit: str, event: Event) -> None:
         if isinstance(event, AgentActivity):
@@ -526,22 +531,28 @@ class _Sweep:
         if self._keeper is not None:
             await self._keeper.keep_commit(outcome)
         self._done += 1
-        try:
-            self._emit(CommitReviewed(outcome, self._done, self._total))
-        except Exception:  # noqa: BLE001 - a listener may fail at anything; what was bought is not lost for it
-            _log.warning("the end of commit %s could not be reported", outcome.commit.sha[:12], exc_info=True)
+        self._emit(CommitReviewed(outcome, self._done, self._total))
+
+
+def _of_commit(finding: Finding, sha: str, experts: str) -> Finding:
+    """Return a finding with its commit, and each agent's claim with its experts."""
+    claims: list[Claim] = []
+    for claim in finding.claims:
+        expert = claim.expert
+        if claim.source is Source.AGENT:
+            expert = expert or experts
+        claims.append(replace(claim, expert=expert, commit_sha=sha))
+    return replace(finding, claims=tuple(claims), commit_sha=sha)
 
 
 class _WithTree(Struct, frozen=True):
-    """A verifier that gets the whole tree of a commit, which is exported only when there is something to verify."""
+    """A verifier that gets the whole tree of a commit, which is exported only if there is something to verify."""
 
     verifier: Verifier
     sweep: _Sweep
 
-    async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        if not any(finding.is_open and finding.severity.at_least(Severity.HIGH) for finding in findings):
-            return ReviewerOutcome(findings=tuple(findings))
-        if task.tree is not None:
-            return await self.verifier.verify(findings, task, emit)
-        async with self.sweep.prepared(task.change, with_tree=True) as prepared:
+    async def verify(self, findings: Sequence[Finding], plan: Plan, emit: EventSink) -> VerifierResult:
+        if plan.tree is not None:
+            return await self.verifier.verify(findings, plan, emit)
+        async with self.sweep.prepared(plan.change, with_tree=True) as prepared:
             return await self.verifier.verify(findings, prepared, emit)

@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import msgspec.json
 from msgspec import Struct
@@ -23,6 +23,7 @@ from codeloupe.model.review import UNREAD_CLASSES
 
 SeverityWord = Literal["critical", "high", "medium", "low", "P0", "P1", "P2", "P3"]
 Lane = Literal["agent", "offline"]
+ReviewFormat = Literal["findings", "review-gate", "sarif", "rdjson", "rdjsonl", "lines"]
 
 _AGENTS = kinds.list_of(
     kinds.one_of(*AGENT_NAMES), f"a list of {kinds.either(AGENT_NAMES)}", from_text=kinds.comma_list, least=1
@@ -182,8 +183,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     accept_unread: tuple[str, ...] = _setting(
         (),
         kinds.names_of(*UNREAD_CLASSES),
-        "Which kinds of files may stay unread without making the review incomplete. Media and fonts always may; of a "
-        "trusted change all but too_large; of an untrusted one none but those that are named here.",
+        "Which kinds of files may stay unread without making the review incomplete. Media and fonts always may. In a "
+        "trusted change every kind may except too_large, minified, and source files that are not_shown. In an "
+        "untrusted change only the kinds named here may.",
     )
     untrusted: bool = _switch(
         "Review a change by somebody you do not trust: configuration comes from the base branch, suppressions in the "
@@ -220,6 +222,15 @@ class Settings(Struct, frozen=True, kw_only=True):
         (),
         kinds.COMMAND,
         "The program of the reviewer `command`, with its arguments. It reads a diff and prints findings.",
+        user_only=True,
+    )
+    review_command_format: ReviewFormat = _setting(
+        "findings",
+        kinds.one_of(*get_args(ReviewFormat)),
+        "The format in which `review_command` prints its findings. findings: JSON as agents are asked for it. "
+        "review-gate: the JSON document of the review-gate. sarif: SARIF 2.1.0. rdjson, rdjsonl: reviewdog's formats. "
+        "lines: `path:line: severity: message`. A program that prints nothing has failed; one that found nothing and "
+        "has no document to print says `No issues found`.",
         user_only=True,
     )
     review_gate_path: str | None = _text(

@@ -19,9 +19,9 @@ from codeloupe.model import change
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, DismissedFinding, Opinion, Plan, WithoutComment
 from codeloupe.model.review import Review
-from codeloupe.reports import markdown
+from codeloupe.reports import markdown, wording
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import Standing, counted, outcome_of, place_text, standing_so
+from codeloupe.reports.wording import counted, outcome_of, place_text
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose, terminal
 
@@ -143,7 +143,7 @@ def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker
         f"{sign} **{severity.label} P{severity.priority}** · {markdown.title_line(finding)}",
         markdown_prose(finding.body, longest=6_000),
         advice,
-        markdown.labelled("Verification", finding.verification.strip(": \n")),
+        markdown.proof_block(finding),
         markdown.origin_line(finding),
         _HOW_TO_DISMISS,
     ]
@@ -180,7 +180,8 @@ def summary_body(plan: Plan, refused: Sequence[WithoutComment], *, marker: Marke
     """The whole comment: verdict, coverage, cost, findings, what has no comment, what could not be reviewed."""
     review, head = _redacted_review(plan.review), plan.pull_request.head
     listed = partial(markdown.section, between="\n", whole="the saved review")
-    opened, items = standing_so(review.findings, Standing.OPEN), (*plan.without_comment, *refused)
+    opened = wording.worst_first(finding for finding in review.findings if finding.is_open)
+    items = (*plan.without_comment, *refused)
     summary = f"<details><summary>{counted(len(items), 'finding', 'findings')}</summary>"
     own = f"## Without a comment of their own\n\n{summary}\n\n"
     without = listed(own, items, _without_comment, (50, 20_000), between="\n\n")

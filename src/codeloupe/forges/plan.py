@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.verdict import exit_code, judge
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
+from codeloupe.findings.verdict import exit_code, judge
 from codeloupe.forges.comments import DiffPlaces, answer_body, finding_body
 from codeloupe.forges.threads import Marker, OwnThread, key_of, own_threads, word_of
 from codeloupe.model import publication as model
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import AnswerKind, Conclusion, Opinion, PublishOptions, PullRequest
-from codeloupe.model.review import FailedUnit, Review, unsettled_claims
+from codeloupe.model.review import FailedUnit, Review, pending_findings
 from codeloupe.reports.wording import blocks, counted, gaps_of, why_not_counted
 
 _CanTell = Callable[[OwnThread], bool]
@@ -136,9 +136,9 @@ def _judged_without(review: Review, dismissed: Mapping[int, model.DismissedFindi
         replace(finding, status=FindingStatus.DISMISSED) if at in dismissed else finding
         for at, finding in enumerate(review.findings)
     )
-    # Unsettled claims are for a person to settle, and do not make it incomplete by themselves.
-    saw_everything = review.coverage.complete and (review.complete or bool(review.unsettled))
-    complete = saw_everything and not unsettled_claims(findings, review.policy)
+    # A dismissal may settle what was pending, and then the review is complete.
+    saw_everything = review.coverage.complete and (review.complete or bool(review.pending))
+    complete = saw_everything and not pending_findings(findings)
     by_hidden = review.exit_code == 1 and not any(blocks(review, each) for each in review.findings)
     return _with_verdict(replace(review, findings=findings), complete=complete, blocked=by_hidden)
 

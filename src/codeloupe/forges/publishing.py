@@ -12,14 +12,12 @@ import string
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
-from codeloupe.engine.history import LAST, OpenedHistory, find_review, judged, opened_history
 from codeloupe.errors import ForgeRefused, UsageError
 from codeloupe.forges.forge import Patience, Sending, execute
 from codeloupe.forges.github import address
@@ -30,10 +28,12 @@ from codeloupe.forges.threads import Marker, SigningKey
 from codeloupe.git.command import try_git
 from codeloupe.git.identity import find_identity, same_address
 from codeloupe.git.repository import open_repository
-from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import FindingStatus, Severity, Source
+from codeloupe.history import LAST, find_review, judged, opened_history
+from codeloupe.model.finding import Severity
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
-from codeloupe.model.review import Review, SkipReason
+from codeloupe.model.review import Review
+from codeloupe.store.history import OpenedHistory
+from codeloupe.store.report_findings import read_finding
 
 _STANDARD_INPUT = "-"
 # JSON that a stranger wrote may take thirty times as much in memory.
@@ -162,11 +162,12 @@ def _content(path: Path, most_bytes: int, what: str) -> bytes:
 def read_review(text: bytes, *, name: str) -> Review:
     """The review in a report, which may come from a job that nobody trusts.
 
-    Raises UsageError for what is none of version 1; fields that are not known yet are passed over.
+    Raise UsageError for anything that is not a report of version 1. Fields that are not known are ignored.
     """
     try:
         document = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-        return convert(_in_our_words(document), Review)
+        findings = tuple(map(read_finding, document["findings"]))
+        return replace(convert(_in_our_words(document), Review), findings=findings)
     except KeyError as error:
         why = f"{error} is missing"
     except (TypeError, AttributeError):
@@ -187,41 +188,19 @@ def _finite(digits: str) -> float:
 
 
 def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
-    """The document in the words of this version. What every review must say is read by `[...]`."""
+    """The document in the words of this version, without findings. What every review must say is read by `[...]`."""
     if document["schema_version"] != 1:
         raise ValueError("its version is another")
-    usage, coverage, scope = (document[key] for key in ("usage", "coverage", "scope"))
-    policy = document.get("policy") or {}
-    limits = {key: Severity.parse(policy[key]).value for key in ("fail_on", "min_severity") if key in policy}
-    skipped = []
-    for skip in coverage["skipped"]:
-        # A reason that a later version has is a gap: nobody here knows that it is none.
-        reason = _known(SkipReason.UNREADABLE, skip["reason"])
-        skipped.append(skip if reason == skip["reason"] else {**skip, "reason": reason, "accepted": None})
+    usage = document["usage"]
+    coverage = document["coverage"]
+    policy = document["policy"]
+    limits = {key: Severity.parse(policy[key]).value for key in ("fail_on", "min_severity")}
+    units = [{**unit, "answered_by": unit["answered_by"] or ""} for unit in coverage["units"]]
     return {
         **document,
         "errors": document["errors"],
-        "scope": {**scope, "kind": _known(ScopeKind.RANGE, scope["kind"])},
         "policy": {**policy, **limits},
         "usage": {**usage, "cost_usd": usage["cost_usd"] or 0.0, "duration_seconds": usage["duration_seconds"] or 0.0},
-        "findings": [_finding(each) for each in document["findings"]],
-        "coverage": {**coverage, "skipped": skipped},
+        "findings": [],
+        "coverage": {**coverage, "units": units},
     }
-
-
-def _finding(document: dict[str, Any]) -> dict[str, Any]:
-    if (by := document.get("suppression")) is not None:
-        by = {**by, "owner": by.get("owner") or "", "expires": by.get("expires") and by["expires"][:10]}
-    return {
-        **document,
-        "severity": Severity.parse(document["severity"]).value,
-        "source": _known(Source.AGENT, document.get("source")),
-        # A status that a later version has counts as open: what is not known is not set aside.
-        "status": _known(FindingStatus.OPEN, document["status"]),
-        "suppression": by,
-        **{key: document[key] for key in ("fingerprint", "anchored", "outside_change", "agreement")},
-    }
-
-
-def _known(otherwise: StrEnum, word: object) -> str:
-    return next((each for each in type(otherwise) if each == word), otherwise).value

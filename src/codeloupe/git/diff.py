@@ -20,15 +20,15 @@ from codeloupe.errors import DiffSyntaxError
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.system.regex import regex
 
-# As much as git itself shows.
-_LONGEST_SECTION = 80
+# The longest section name that git prints after the numbers of a hunk.
+LONGEST_SECTION = 80
 _ROW = regex(rb"[^\n]*\n|[^\n]+")
 _DEFINITION = regex(rb"[-+ ][A-Za-z_$]")
 
 
 def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
     """Some stretches of a hunk's rows, in order and without overlap, as hunks with the right numbers."""
-    rows, passed = _Rows(hunk), 0
+    rows, passed = HunkRows(hunk), 0
     for start, end in stretches:
         if (start, end) == (0, len(rows.signs)):
             yield hunk
@@ -39,8 +39,8 @@ def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[H
         yield rows.part(first, passed, rows.section_in(max(0, first - 2_000), first) or hunk.section)
 
 
-class _Rows:
-    """The rows of a hunk with the marks that they begin with, of which parts can be made."""
+class HunkRows:
+    """The rows of a hunk and the signs that they begin with. Consecutive rows can become a hunk of their own."""
 
     def __init__(self, hunk: Hunk) -> None:
         self.rows: list[bytes] = _ROW.findall(hunk.body)
@@ -53,7 +53,7 @@ class _Rows:
     def section_in(self, start: int, end: int) -> str:
         """The last row at the left margin, as git shows it after a hunk's numbers; empty when there is none."""
         found = (row for row in reversed(self.rows[start:end]) if _DEFINITION.match(row))
-        return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
+        return next(found, b"")[1 : LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
 
     def part(self, start: int, end: int, section: str) -> Hunk:
         """Some rows as a hunk."""

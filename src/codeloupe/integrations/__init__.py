@@ -25,7 +25,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError, RevisionError, UsageError
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.events import Event, ReviewerChosen, UnitFinished, Warned
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Claim
 from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.reports.json_v1 import render_json
@@ -298,13 +298,13 @@ def make_workdir_reviewer(
 
 
 class _Listener:
-    """Passes each warning on once, writes to the log who reviews what, and keeps what was found so far."""
+    """Pass each warning on once, log who reviews what, and collect the claims so far."""
 
     def __init__(self, sink: WarningSink | None, what: str) -> None:
         self._sink = sink
         self.what = what
         self.warnings: set[str] = set()
-        self.findings: list[Finding] = []
+        self.claims: list[Claim] = []
 
     def take(self, event: Event) -> None:
         match event:
@@ -312,8 +312,8 @@ class _Listener:
                 _log.info("Starting review for %s with %s", self.what, reviewer.type)
             case Warned(message):
                 self.warn(message)
-            case UnitFinished(findings=findings):
-                self.findings += findings
+            case UnitFinished(claims=claims):
+                self.claims += claims
 
     def warn(self, message: str) -> None:
         """Pass a warning on, once. A sink that fails takes nothing from the review."""
@@ -367,7 +367,7 @@ def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listene
             "complete": False,
             "findings": [
                 {"file": one.file, "severity": one.severity.label, "title": redact(one.title), "body": redact(one.body)}
-                for one in listener.findings
+                for one in listener.claims
             ],
             "errors": [{"kind": "unfinished", "message": failure}],
             "warnings": [redact(warning) for warning in sorted(listener.warnings)],

@@ -49,7 +49,8 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text after
     the prompt, by title; `labels` are for events and logs. Where `model` or `timeout_seconds` is not given, that of the
     settings counts. `timeout_seconds` covers all attempts, `idle_timeout_seconds` is how long an agent may be silent.
-    `fork_session` goes on from the resumed session in a new one.
+    `fork_session` goes on from the resumed session in a new one. `accept_any_output`: return an answer that does not
+    match `output_schema` as it is, instead of raising OutputInvalid; the caller reads it.
     """
 
     prompt: str
@@ -66,6 +67,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     max_budget_usd: float | None = None
     output_schema: Mapping[str, Any] | None = None
+    accept_any_output: bool = False
     resume_session: str | None = None
     fork_session: bool = False
     context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
@@ -92,6 +94,9 @@ class AgentResult(Struct, frozen=True, kw_only=True):
 
     `total_cost_usd` is None when it is not known. An answer from the ledger costs nothing now; what it cost when it was
     bought is `original_cost_usd`. `model` is the one that answered. `notes` say what was not as asked.
+
+    With `accept_any_output`, `structured` is a value from the agent's own channel, unchecked, or None. `cut_off` says
+    that the answer ended before its end, so that it never counts as complete. `stored` says that the ledger has it.
     """
 
     success: bool
@@ -111,6 +116,8 @@ class AgentResult(Struct, frozen=True, kw_only=True):
     error: str | None = None
     from_ledger: bool = False
     original_cost_usd: float | None = None
+    cut_off: bool = False
+    stored: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -219,7 +226,7 @@ class FellBack(Struct, frozen=True):
 
 
 class AgentFinished(Struct, frozen=True):
-    """A call ended, well or not."""
+    """A call ended, well or not; `stored` if the ledger has its answer."""
 
     agent: str
     success: bool
@@ -227,6 +234,7 @@ class AgentFinished(Struct, frozen=True):
     duration_ms: int
     cost_usd: float | None
     from_ledger: bool = False
+    stored: bool = False
 
 
 _OfAttempt = AttemptStarted | AttemptFailed | TurnTaken | ToolUsed | TokensSpent

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from codeloupe.model.agent import AgentEvent
 from codeloupe.model.change import Change
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Claim, Finding
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitReview
 
@@ -54,18 +54,18 @@ class UnitsPlanned(Struct, frozen=True):
 
 
 class UnitFinished(Struct, frozen=True):
-    """One agent call ended. `findings` are anchored, but not merged or verified yet; `failure` says why it failed."""
+    """A unit ended. `claims` are anchored, but not merged or verified yet; `failure` says why it is incomplete."""
 
     lane: str
     unit: str
-    findings: tuple[Finding, ...]
+    claims: tuple[Claim, ...]
     seconds: float
     from_ledger: bool = False
     failure: str | None = None
 
 
 class FindingVerified(Struct, frozen=True):
-    """An agent tried to refute one finding; `finding` is the outcome."""
+    """An agent tried to refute the claims of one finding; `proof` is the worst result, or `not_verified`."""
 
     finding: Finding
     proof: str

@@ -1,4 +1,4 @@
-"""A finding: one defect, with its place, severity, evidence and identity."""
+"""Claims and findings: what reporters say about places in the code, and the defects that these claims add up to."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from datetime import date
 from enum import Enum, StrEnum
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
-SuppressionKind = StrEnum("SuppressionKind", "BASELINE INLINE")
+SuppressionKind = StrEnum("SuppressionKind", "BASELINE INLINE DISMISSAL")
 
 
 class Suppression(Struct, frozen=True, kw_only=True):
-    """One reason to leave a finding out of the verdict; `entry` is the fingerprint of the entry of the baseline."""
+    """One reason why a finding does not count; `entry` is the fingerprint of the baseline's entry.
+
+    `severity` is the highest severity that the finding claimed when it was suppressed.
+    """
 
     kind: SuppressionKind
     reason: str
     owner: str = ""
     expires: date | None = None
     entry: str = ""
+    severity: Severity | None = None
 
 
 class Severity(Enum):
@@ -41,20 +44,25 @@ class Severity(Enum):
         return self.value
 
     def at_least(self, threshold: Severity) -> bool:
-        """Whether this is as bad as the threshold, or worse."""
+        """Tell whether this is as bad as the threshold, or worse."""
         return self.value <= threshold.value
+
+    def is_worse_than(self, other: Severity) -> bool:
+        """Tell whether this is worse than the other severity."""
+        return self.value < other.value
 
     @classmethod
     def parse(cls, text: object) -> Severity:
         """Read any accepted spelling: P0-P3, 0-3, [P1], critical/high/medium/low, error/warning/suggestion/info.
 
-        Raises ValueError for anything else, so that the caller can drop that one finding and say so.
+        Raise ValueError for anything else.
         """
         if isinstance(text, Severity):
             return text
         is_word = isinstance(text, (int, str)) and not isinstance(text, bool)
         word = str(text).strip().strip("[]").strip().lower() if is_word else ""
-        if numbered := re.fullmatch(r"p?\s*([0-3])", word):
+        numbered = re.fullmatch(r"p?\s*([0-3])", word)
+        if numbered:
             return cls(int(numbered[1]))
         name = {"error": "high", "warning": "medium", "suggestion": "low", "info": "low"}.get(word, word)
         if name in ("critical", "high", "medium", "low"):
@@ -62,57 +70,211 @@ class Severity(Enum):
         raise ValueError(f"not a severity: {text!r} (use critical, high, medium, low or P0 to P3)")
 
 
-# Where a finding is in its life across reviews.
-FindingStatus = StrEnum("FindingStatus", "NEW OPEN FIXED REFUTED DISMISSED REGRESSED")
-# Who produced a finding. It never changes: what an analyser found, no model removes or lowers.
+# The kind of reporter that makes a claim.
 Source = StrEnum("Source", "ANALYSER AGENT EXTERNAL")
-# What an attempt to refute a finding showed.
+# The result of a verification, which tries to refute a claim.
 Proof = StrEnum("Proof", "CONFIRMED UNPROVEN REFUTED")
-# Who reports as an analyser. Version 0.1.0 saved findings without their source: it is known by these.
-ANALYSER_NAMES = frozenset({"ruff", "ast-grep", "detect-secrets", "dataflow", "lock-files"})
+# How a claim ended without being refuted.
+ClaimEnd = StrEnum("ClaimEnd", "FIXED SILENCED GONE")
+# The state of a finding across reviews. Only the first three are open.
+FindingStatus = StrEnum("FindingStatus", "NEW OPEN REGRESSED FIXED SILENCED GONE REFUTED UNPROVEN DISMISSED")
+OPEN_STATUSES = frozenset((FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED))
+
+
+class CodeState(Struct, frozen=True, kw_only=True):
+    """Digests of the code that a claim was last reported or verified on; each is empty if it is not known.
+
+    `statements` are the statements that the claim quotes, `before` and `after` their neighbours, `function` the
+    innermost definition around them, `file` the whole file, and `change` the whole change under review.
+    """
+
+    statements: tuple[str, ...] = ()
+    before: str = ""
+    after: str = ""
+    function: str = ""
+    file: str = ""
+    change: str = ""
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """The statement of one reporter about one place: severity, words, quoted evidence, proof.
+
+    Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them. A claim that is not
+    `anchored` could not be placed in the code: its `evidence` is what the reporter claims to have seen, and it has no
+    lines. `seen_by` names each independent look that reported it (reviewer, expert, pass). `replacement` is new code
+    for exactly the quoted lines; `suggestion` is advice. `reason` explains the proof, or why there is none.
+    `silenced_by` is the comment that hides an analyser's claim. `names_finding` is the id of an earlier finding that
+    the reporter says this is.
+    """
+
+    reporter: str
+    source: Source
+    severity: Severity
+    title: str
+    file: str
+    body: str = ""
+    category: str = "general"
+    line_start: int | None = None
+    line_end: int | None = None
+    evidence: str = ""
+    anchored: bool = True
+    outside_change: bool = False
+    rule: str | None = None
+    expert: str | None = None
+    suggestion: str | None = None
+    replacement: str | None = None
+    seen_by: tuple[str, ...] = ()
+    proof: Proof | None = None
+    reason: str = ""
+    end: ClaimEnd | None = None
+    silenced_by: str = ""
+    names_finding: str = ""
+    commit_sha: str | None = None
+    code: CodeState = CodeState()
+
+    @property
+    def first_line(self) -> int:
+        """The first line, or 0 if it is not known."""
+        return self.line_start or 0
+
+    @property
+    def last_line(self) -> int:
+        """The last line, or 0 if it is not known."""
+        return self.line_end or self.first_line
+
+    @property
+    def verification(self) -> str:
+        """The proof and its reason in words; empty if no verification was tried."""
+        if self.proof is not None:
+            return f"{self.proof.value}: {self.reason}".rstrip(": ")
+        return f"could not verify: {self.reason}" if self.reason else ""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them.
+    """One defect: its claims, the most important first, and what follows from them.
 
-    One that is not `anchored` could not be placed in the code: its `evidence` is what the reviewer claims to have seen,
-    and it has no lines. `seen_by` names each independent look that found it (reviewer, expert, pass); `agreement`
-    counts them. `replacement` is the new code for exactly the quoted lines; `suggestion` is advice. `verification` is
-    what the attempt to refute it showed, if one was made. `surroundings` are digests of the code around it when it was
-    last seen. With a `suppression` it is kept and does not count.
+    `severity`, `status`, `counts` and `is_pending` are computed by `findings.claims.settled`. A claim `counts` if it
+    takes part in the verdict. `is_pending` says that a claim without proof is more severe than the finding without it.
     """
 
-    file: str
-    line_start: int | None
-    line_end: int | None
+    claims: tuple[Claim, ...]
     severity: Severity
-    category: str
-    title: str
-    body: str
-    evidence: str
-    reviewer: str
-    source: Source = Source.AGENT
-    rule: str | None = None
-    suggestion: str | None = None
-    replacement: str | None = None
-    confidence: float | None = None
-    expert: str | None = None
-    commit_sha: str | None = None
-    fingerprint: str = ""
-    anchored: bool = True
-    outside_change: bool = False
     status: FindingStatus = FindingStatus.NEW
-    agreement: int = 1
-    seen_by: tuple[str, ...] = ()
-    verification: str = ""
+    counts: bool = True
+    is_pending: bool = False
+    fingerprint: str = ""
     suppression: Suppression | None = None
-    surroundings: str = ""
+    commit_sha: str | None = None
 
-    def __post_init__(self) -> None:
-        # Reviews that were stored before lines could be unknown have invented ones.
-        if not self.anchored:
-            force_setattr(self, "line_start", None)
-            force_setattr(self, "line_end", None)
+    @property
+    def main_claim(self) -> Claim:
+        """The claim that gives the finding its place and words."""
+        return self.claims[0]
+
+    @property
+    def file(self) -> str:
+        """The path of the file it is in."""
+        return self.main_claim.file
+
+    @property
+    def line_start(self) -> int | None:
+        """The first line, or None if the claim could not be placed."""
+        return self.main_claim.line_start
+
+    @property
+    def line_end(self) -> int | None:
+        """The last line, or None if the claim could not be placed."""
+        return self.main_claim.line_end
+
+    @property
+    def first_line(self) -> int:
+        """The first line, or 0 if it is not known: for order, never to be shown."""
+        return self.main_claim.first_line
+
+    @property
+    def last_line(self) -> int:
+        """The last line, or 0 if it is not known."""
+        return self.main_claim.last_line
+
+    @property
+    def evidence(self) -> str:
+        """The quoted code."""
+        return self.main_claim.evidence
+
+    @property
+    def anchored(self) -> bool:
+        """Tell whether the quote was found in the code."""
+        return self.main_claim.anchored
+
+    @property
+    def outside_change(self) -> bool:
+        """Tell whether the place is not shown by the diff."""
+        return self.main_claim.outside_change
+
+    @property
+    def title(self) -> str:
+        """The defect in a few words."""
+        return self.main_claim.title
+
+    @property
+    def body(self) -> str:
+        """The explanation."""
+        return self.main_claim.body
+
+    @property
+    def category(self) -> str:
+        """The kind of defect, in the reporter's words."""
+        return self.main_claim.category
+
+    @property
+    def reviewer(self) -> str:
+        """The reporter of the main claim."""
+        return self.main_claim.reporter
+
+    @property
+    def source(self) -> Source:
+        """The kind of that reporter."""
+        return self.main_claim.source
+
+    @property
+    def expert(self) -> str | None:
+        """The checklist that found it."""
+        return self.main_claim.expert
+
+    @property
+    def rule(self) -> str | None:
+        """The analyser's rule, if an analyser reported it."""
+        return next((claim.rule for claim in self.claims if claim.rule), None)
+
+    @property
+    def suggestion(self) -> str | None:
+        """Advice how to fix it."""
+        return next((claim.suggestion for claim in self.claims if claim.suggestion), None)
+
+    @property
+    def replacement(self) -> str | None:
+        """New code for exactly the quoted lines."""
+        place = (self.line_start, self.evidence)
+        for claim in self.claims:
+            if claim.replacement is not None and (claim.line_start, claim.evidence) == place:
+                return claim.replacement
+        return None
+
+    @property
+    def verification(self) -> str:
+        """The proofs of its claims in words."""
+        return "\n".join(dict.fromkeys(claim.verification for claim in self.claims if claim.verification))
+
+    @property
+    def seen_by(self) -> tuple[str, ...]:
+        """The names of all looks that reported it."""
+        names = (name for claim in self.claims for name in (claim.seen_by or (claim.reporter,)))
+        return tuple(sorted(set(names)))
+
+    @property
+    def agreement(self) -> int:
+        """The number of independent looks that reported it."""
+        return len(self.seen_by)
 
     @property
     def priority(self) -> int:
@@ -120,87 +282,21 @@ class Finding(Struct, frozen=True, kw_only=True):
         return self.severity.priority
 
     @property
-    def first_line(self) -> int:
-        """The first line, or 0 where none is known: for order and distance, never to be shown."""
-        return self.line_start or 0
-
-    @property
-    def last_line(self) -> int:
-        """The last line, or 0 where none is known."""
-        return self.line_end or self.first_line
-
-    @property
     def is_open(self) -> bool:
-        """Whether it still counts towards the verdict."""
-        closed = (FindingStatus.FIXED, FindingStatus.REFUTED, FindingStatus.DISMISSED)
-        return self.suppression is None and self.status not in closed
-
-    @property
-    def claimed_severity(self) -> Severity:
-        """How severe it was called before a verification found it unproven, which lowers it one step."""
-        lowered = self.verification.startswith("unproven:") and self.severity is not Severity.CRITICAL
-        return Severity(self.severity.priority - 1) if lowered else self.severity
+        """Tell whether a claim of it counts or is pending, and nothing suppresses it."""
+        return self.suppression is None and self.status in OPEN_STATUSES
 
     @property
     def can_block(self) -> bool:
-        """Whether it may fail a review: open, and its evidence was found in the reviewed file."""
-        return self.is_open and self.anchored
-
-    def is_unsettled(self, fail_on: Severity) -> bool:
-        """Whether it would block, had it a place in the code: nobody refuted it, so it must not pass for nothing."""
-        return self.is_open and not self.anchored and self.severity.at_least(fail_on)
-
-
-_PRIORITIES = re.compile(r"(?:\s{0,8}(?:\[\s{0,8}P[0-3]\s{0,8}\]|\(P[0-3]\)|P[0-3]:)){1,4}\s{0,8}(?=\S)", re.IGNORECASE)
-
-
-class ClaimedFinding(Struct, frozen=True, kw_only=True):
-    """A defect as a model or an external program claims it: nothing in it is believed yet."""
-
-    severity: Severity
-    title: str
-    body: str = ""
-    file: str | None = None
-    line_start: int | None = None
-    line_end: int | None = None
-    category: str = ""
-    evidence: str = ""
-    suggestion: str | None = None
-    replacement: str | None = None
-    confidence: float | None = None
-    reviewer: str | None = None
-    rule: str | None = None
+        """Tell whether it takes part in the verdict."""
+        return self.is_open and self.counts
 
     @property
-    def plain_title(self) -> str:
-        """The title without a priority before it, such as `[P2]`: reports show the one that counts."""
-        stated = _PRIORITIES.match(self.title)
-        return self.title[stated.end() :] if stated else self.title
-
-
-class ReviewAnswer(Struct, frozen=True, kw_only=True):
-    """The findings that could be read for certain.
-
-    `problem` is None when the whole answer was understood; otherwise a reason, such as `missing field: X`, and the
-    answer must not count as a whole review. `dropped` are single items that could not be read.
-    """
-
-    findings: tuple[ClaimedFinding, ...] = ()
-    verdict: str | None = None
-    summary: str = ""
-    problem: str | None = None
-    dropped: tuple[str, ...] = ()
-    repaired: bool = False
+    def is_confirmed(self) -> bool:
+        """Tell whether a verification confirmed one of its claims."""
+        return any(claim.proof is Proof.CONFIRMED for claim in self.claims)
 
     @property
-    def lost(self) -> str | None:
-        """Why the findings do not tell how bad it is, or None: one that could not be read may be the worst."""
-        return self.dropped[0] if self.dropped else None
-
-
-class Verification(Struct, frozen=True, kw_only=True):
-    """The answer to a verification: `problem` as in ReviewAnswer; then `proof` is UNPROVEN and says nothing."""
-
-    proof: Proof
-    reason: str = ""
-    problem: str | None = None
+    def claimed_severity(self) -> Severity:
+        """The highest severity that any of its claims has, whatever counts."""
+        return min((claim.severity for claim in self.claims), key=lambda severity: severity.priority)

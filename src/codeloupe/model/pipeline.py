@@ -63,7 +63,7 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
     """A gate of a stage. Which fields count depends on the kind.
 
     `step` is the critic's file of instructions, None for the built-in one. `command` is a program with its arguments,
-    which no shell reads. A result below `min_score` of 100 escalates.
+    which no shell reads. `min_score`, of 100, is a critic's: see `recovery.acceptable`.
     """
 
     kind: GateKind
@@ -140,7 +140,7 @@ class PipelineDefinition(Struct, frozen=True, kw_only=True):
 
 
 class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's verdict on an attempt. A command or a person gives no `score`."""
+    """A gate's verdict on an attempt. Only a critic gives a `score`."""
 
     verdict: CriticVerdict
     gate: GateKind
@@ -180,7 +180,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def score(self) -> int | None:
-        """The lowest score that a gate gave it, or None when none did."""
+        """Return the lowest score that a critic gave it, or None when none did."""
         return min((critique.score for critique in self.critiques if critique.score is not None), default=None)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Intent
@@ -14,30 +15,32 @@ from codeloupe.model.change import Intent
 # Every agent call and every review loads this module, and each of these costs a start some milliseconds.
 if TYPE_CHECKING:
     from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability
-    from codeloupe.model.change import Change, FileChange, GuidanceFile, Moment
+    from codeloupe.model.change import Change, FileChange, GuidanceFile, Moment, Unit
     from codeloupe.model.events import Event
-    from codeloupe.model.finding import Finding
-    from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
+    from codeloupe.model.finding import Claim, Finding, Proof
+    from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, SkippedFile, UnitRecord
 
 EventSink = Callable[["Event"], None]
 AgentEventSink = Callable[["AgentEvent"], None]
 Transcript = Callable[[str, str], None]
-"""Takes the prompts and raw answers of a review, each with a title."""
+"""Receives each prompt and raw answer of a review, with a title."""
 
 Clock = Callable[[], float]
 MomentOf = Callable[[str, bytes], Awaitable["Moment"]]
 """Tells how far a line of a file, given by its text, has got on its way to others."""
-AskAgent = Callable[["AgentRequest", AgentEventSink], Awaitable["AgentResult"]]
-"""One question to one agent, with retries, limits, budget and ledger. Raises an AgentError or a StoreError."""
+AskAgent = Callable[["AgentRequest", "Agent", AgentEventSink], Awaitable["AgentResult"]]
+"""Puts one question to one agent, with retries, limits, budget and ledger. Raises an AgentError or a StoreError."""
 
 
-class ReviewTask(Struct, frozen=True):
-    """What a reviewer gets: the change, the files to look at, and a directory with their new content.
+class Plan(Struct, frozen=True, kw_only=True):
+    """The input of reviewers: the change, the files to review, the units for agents, guidance, trust and directories.
 
     `snapshot` holds each reviewed file that exists after the change, byte for byte, symbolic links as text.
-    `without_content` names the reviewed files whose whole content is not known (only a diff was given).
-    `tree` is the whole reviewed tree, for an agent that reads more than the diff, or the part around the change
-    (`tree_is_partial`). `is_follow_up` when these are only the lines that are new since an earlier review.
+    `without_content` names the reviewed files whose whole content is not known (only a diff was given). `tree` is the
+    whole reviewed tree, for an agent that reads more than the diff, or the part around the change if
+    `tree_is_partial`. `units` are the parts of the change that agents are asked about, `lock_files` the files that an
+    analyser reads in place of the reviewers. `known` are the open findings
+    of earlier rounds; in a follow-up the units hold only code that is new since the last one.
     """
 
     change: Change
@@ -45,25 +48,62 @@ class ReviewTask(Struct, frozen=True):
     snapshot: Path
     trusted: bool
     timeout_seconds: float
+    units: tuple[Unit, ...] = ()
+    lock_files: tuple[FileChange, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     without_content: frozenset[str] = frozenset()
     tree: Path | None = None
+    tree_is_partial: bool = False
     intent: Intent = Intent()
     guidance: tuple[GuidanceFile, ...] = ()
-    earlier: tuple[Finding, ...] = ()
+    known: tuple[Finding, ...] = ()
     is_follow_up: bool = False
-    tree_is_partial: bool = False
     moment_of: MomentOf | None = None
 
 
-class ReviewerOutcome(Struct, frozen=True):
-    """What a reviewer found, and what it could not do. `unreviewed` names the files about which it can say nothing."""
+# The name of all agents in `ReviewerResult.completed`: any agent may repeat another agent's claim.
+AGENTS = "agents"
 
-    findings: tuple[Finding, ...] = ()
+
+class ReviewerResult(Struct, frozen=True, kw_only=True):
+    """What a reviewer returns: valid claims, anchored where possible; failed units; usage.
+
+    `completed` maps each reporter to the files that it reviewed completely. `unreviewed` names the files about which
+    the reviewer can say nothing. `units` records who answered each unit.
+    """
+
+    claims: tuple[Claim, ...] = ()
+    completed: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    units: tuple[UnitRecord, ...] = ()
     units_total: int = 0
     units_failed: tuple[FailedUnit, ...] = ()
     errors: tuple[ReviewError, ...] = ()
     usage: Usage = Usage()
     unreviewed: frozenset[str] = frozenset()
+
+
+class ClaimProof(Struct, frozen=True, kw_only=True):
+    """What a verification showed about one claim; a confirmed claim may come with a fix."""
+
+    proof: Proof
+    reason: str
+    suggestion: str | None = None
+    replacement: str | None = None
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """The proofs of the claims that were asked about, in their order, or the problem why there are none."""
+
+    proofs: tuple[ClaimProof, ...] = ()
+    problem: str = ""
+
+
+class VerifierResult(Struct, frozen=True, kw_only=True):
+    """The verification of each finding, in order, and what they cost."""
+
+    verifications: tuple[Verification, ...] = ()
+    errors: tuple[ReviewError, ...] = ()
+    usage: Usage = Usage()
 
 
 class ReviewOptions(TypedDict, total=False):
@@ -88,21 +128,21 @@ class ReviewOptions(TypedDict, total=False):
 
 
 class Reviewer(Protocol):
-    """Turns a change into findings. A failure of a part is in the outcome; only cancellation is raised."""
+    """Turns a plan into claims. A failure of a part is in the result; only cancellation is raised."""
 
     @property
     def info(self) -> ReviewerInfo:
         """Its type, model and why it was chosen."""
 
-    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        """Review the task's files."""
+    async def review(self, plan: Plan, emit: EventSink) -> ReviewerResult:
+        """Review the files of the plan."""
 
 
 class Verifier(Protocol):
-    """Tries to refute findings, each alone with its code. A failure is in the outcome; only cancellation is raised."""
+    """Tries to refute claims with their code. A failure is in the result; only cancellation is raised."""
 
-    async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        """All the findings, in order: the refuted marked, the unproven lowered one step, the others as they were."""
+    async def verify(self, findings: Sequence[Finding], plan: Plan, emit: EventSink) -> VerifierResult:
+        """Verify all claims of each finding; each finding holds only those that need a proof."""
 
 
 class Agent(Protocol):

@@ -13,6 +13,7 @@ from codeloupe.model.change import FileChange, Scope
 from codeloupe.model.finding import Finding, Severity
 
 NOT_VERIFIED = "not_verified"
+FAILOVER = "failover"
 
 
 # What the findings say, whatever the reviewer claimed.
@@ -88,14 +89,32 @@ class FailedUnit(Struct, frozen=True):
     reason: str
 
 
+class Unanswered(Struct, frozen=True):
+    """An agent that did not answer a unit, and why."""
+
+    agent: str
+    reason: str
+
+
+class UnitRecord(Struct, frozen=True, kw_only=True):
+    """One unit of a review: who answered it, and who did not and why; `answered_by` is empty if no agent did."""
+
+    unit: str
+    files: tuple[str, ...]
+    answered_by: str = ""
+    model: str | None = None
+    unanswered: tuple[Unanswered, ...] = ()
+
+
 class Coverage(Struct, frozen=True):
-    """What was looked at and what was not."""
+    """What was reviewed and what was not; `units` lists those that agents were asked about."""
 
     files_total: int = 0
     files_reviewed: int = 0
     skipped: tuple[SkippedFile, ...] = ()
     units_total: int = 0
     units_failed: tuple[FailedUnit, ...] = ()
+    units: tuple[UnitRecord, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -120,11 +139,17 @@ class ReviewerInfo(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """What decides the exit code."""
+    """What decides the verdict and the exit code; without `verify` the claims of agents count as they were made."""
 
     fail_on: Severity = Severity.HIGH
     min_severity: Severity = Severity.LOW
     pass_when_incomplete: bool = False
+    verify: bool = True
+
+    @property
+    def proof_threshold(self) -> Severity:
+        """The severity from which an agent's claim needs proof: high, or `fail_on` if that is lower."""
+        return max(Severity.HIGH, self.fail_on, key=lambda severity: severity.value)
 
     def shows(self, severity: Severity) -> bool:
         """Whether a finding of that severity is shown: what could block always is."""
@@ -132,31 +157,41 @@ class Policy(Struct, frozen=True):
 
 
 # The kind of the error for a claim that keeps a review from being complete.
-UNPLACED = "unplaced_claim"
+PENDING = "pending_claim"
 
 
-def unsettled_claims(findings: Iterable[Finding], policy: Policy) -> tuple[Finding, ...]:
-    """The claims that would block, but could be neither placed in the code nor refuted; the worst first."""
-    claims = (finding for finding in findings if finding.is_unsettled(policy.fail_on))
-    return tuple(sorted(claims, key=lambda claim: (claim.severity.priority, claim.file, claim.title)))
+def pending_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings with a claim that could neither be confirmed nor refuted and would change the verdict."""
+    found = (finding for finding in findings if finding.is_open and finding.is_pending)
+    return tuple(sorted(found, key=lambda one: (one.claimed_severity.priority, one.file, one.title)))
 
 
-def describe_claim(claim: Finding) -> str:
-    """Why an unsettled claim needs a person, without its file."""
-    title = " ".join(claim.title.split())
-    return f"a {claim.severity.label} claim could not be placed in the code and was not refuted: {title}"
+def pending_reason(finding: Finding) -> str:
+    """Explain why a pending finding needs a person, without its file and title."""
+    severity = finding.claimed_severity.label
+    if finding.anchored:
+        return f"a {severity} claim could not be verified"
+    if finding.is_confirmed:
+        return f"a {severity} claim was confirmed, but its code was not found"
+    return f"a {severity} claim could not be verified, and its code was not found"
 
 
-def unplaced_errors(claims: Iterable[Finding]) -> tuple[ReviewError, ...]:
-    """An error for each unsettled claim."""
-    return tuple(ReviewError(UNPLACED, f"{claim.file or '?'}: {describe_claim(claim)}") for claim in claims)
+def describe_pending(finding: Finding) -> str:
+    """Explain why a pending finding needs a person, without its file."""
+    title = " ".join(finding.title.split())
+    return f"{pending_reason(finding)}: {title}"
+
+
+def pending_errors(findings: Iterable[Finding]) -> tuple[ReviewError, ...]:
+    """Return an error for each pending finding."""
+    return tuple(ReviewError(PENDING, f"{one.file or '?'}: {describe_pending(one)}") for one in findings)
 
 
 class Review(Struct, frozen=True, kw_only=True):
     """The outcome. `findings` holds what is at or above `min_severity`; `hidden_findings` counts the rest.
 
     `hidden` are those, kept so that the review can be judged by another policy later. It is `complete` when everything
-    was reviewed and no claim is unsettled.
+    was reviewed and no claim is pending.
     """
 
     review_id: str
@@ -179,7 +214,8 @@ class Review(Struct, frozen=True, kw_only=True):
         """Whether there was nothing to read, or all of it was left out on purpose: no verdict on any code."""
         coverage = self.coverage
         touched = any(skip.reason is SkipReason.NOTHING_TO_READ for skip in coverage.skipped)
-        return self.complete and not self.findings and not coverage.files_reviewed and not touched
+        is_open = any(finding.is_open for finding in self.findings)
+        return self.complete and not is_open and not coverage.files_reviewed and not touched
 
     @property
     def left_out(self) -> tuple[SkippedFile, ...]:
@@ -187,9 +223,9 @@ class Review(Struct, frozen=True, kw_only=True):
         return tuple(skip for skip in self.coverage.skipped if not skip.is_gap)
 
     @property
-    def unsettled(self) -> tuple[Finding, ...]:
-        """The claims that a person must look at before this can pass: see `unsettled_claims`."""
-        return unsettled_claims(self.findings, self.policy)
+    def pending(self) -> tuple[Finding, ...]:
+        """The findings that a person must look at before this can pass."""
+        return pending_findings(self.findings)
 
     @property
     def passed(self) -> bool:

@@ -27,7 +27,7 @@ from codeloupe.config.yaml import Refused, escape, plain, read_document, repetit
 from codeloupe.errors import ArtifactError, ConfigError
 from codeloupe.model.pipeline import ArtifactRule
 from codeloupe.store.records import replace_file
-from codeloupe.system.json_text import parsed
+from codeloupe.system.json_values import parsed
 from codeloupe.system.regex import regex
 
 MOST_ENTRIES = 500_000

@@ -12,13 +12,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import SpendingLimits, Spent
+from codeloupe.calls import AgentCalls, StageKeys, trust_of
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
-from codeloupe.engine.run import review
+from codeloupe.engine import review
 from codeloupe.errors import BudgetExhausted, ConfigError, PipelineError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
 from codeloupe.model import pipeline
-from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, AttemptStarted, PermissionMode, Usage
+from codeloupe.model.agent import (
+    AGENT_NAMES,
+    AgentRequest,
+    AgentResult,
+    AttemptStarted,
+    Availability,
+    PermissionMode,
+    Usage,
+)
 from codeloupe.model.finding import Severity
 from codeloupe.model.pipeline import GateDefinition, GateKind, PipelineDefinition, StageDefinition, StageRecord
 from codeloupe.model.ports import Agent
@@ -52,10 +60,25 @@ class RunAgents(Struct, frozen=True):
             meant = did_you_mean(name, known) or f"the agents are: {', '.join(dict.fromkeys(known))}"
             raise ConfigError(f"there is no agent {name!r}", hint=meant)
 
+    def names(self, name: str | None) -> tuple[str, ...]:
+        """Return that name, or without one the names of the usual agents."""
+        return (name,) if name else self._usual
+
     def chain(self, name: str | None) -> tuple[Agent, ...]:
-        """The agent of that name, or the usual ones."""
-        names = (name,) if name else self._usual
-        return tuple(self._own(one) or self.calls.agent(one, self.settings) for one in names)
+        """Return the agent of that name, or without one the usual agents."""
+        return tuple(self._own(one) or self.calls.agent(one, self.settings) for one in self.names(name))
+
+    async def availability(self, name: str, model: str | None) -> Availability:
+        """Return whether an agent can be used for calls that ask for a model, or for the usual one. Costs nothing."""
+        own = self._own(name)
+        if own is not None:
+            return await own.check()
+        model = model or self.model
+        found = await self.calls.agent_to_check(name, replace(self.settings, model=model)).check()
+        if found.usable or model is None or name != "api":
+            return found
+        # The model may belong to another provider than `api_model`.
+        return await self.calls.agent(name, replace(self.settings, api_model=model)).check()
 
     def _own(self, name: str) -> Agent | None:
         """The caller's agent of that name: as the caller calls it or, since answers tell that, as it calls itself."""

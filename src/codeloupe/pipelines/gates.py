@@ -11,16 +11,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.claims import read_critique
-from codeloupe.engine.parse.items import TRUNCATED_JSON
-from codeloupe.engine.prompt import cut, fenced, new_fence
-from codeloupe.engine.verdict import score
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNotFound
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review
 from codeloupe.pipelines.execution import read_text
 from codeloupe.reports.wording import gaps_of
+from codeloupe.reviewers.answers import read_critique
+from codeloupe.reviewers.prompt import cut, fenced, new_fence
 from codeloupe.system.process import Command, StreamTimedOut, find_program, program_environment, stream
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
@@ -29,8 +27,7 @@ from codeloupe.system.untrusted import terminal
 AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]
 
 # Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
-CRITIC_VERSION = "1"
-# What each finding costs of 100 points, as in the score of a commit.
+CRITIC_VERSION = "2"
 _MOST_CHARACTERS = 1_500
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
 _ESCAPE_SEQUENCE = regex(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -44,7 +41,6 @@ CRITIQUE_SCHEMA: Mapping[str, Any] = {
         "score": {"type": "integer", "minimum": 0, "maximum": 100},
         "blockers": _TEXTS,
         "fixes": _TEXTS,
-        "confidence": {"type": "number"},
     },
     "required": ["summary", "verdict", "score", "blockers", "fixes"],
     "additionalProperties": False,
@@ -151,7 +147,10 @@ def last_output(data: bytes | str) -> str:
 
 
 async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]) -> Critique:
-    """PASS, or REWORK with the findings that block. Raises PipelineError when not everything could be reviewed."""
+    """Return PASS, or REWORK with the findings that block. A review has no score: nothing can outvote it.
+
+    Raises PipelineError when not everything could be reviewed.
+    """
     if not task.files_changed:
         return Critique(
             verdict=CriticVerdict.REWORK,
@@ -166,15 +165,21 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
         what = f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}"
         hint = "mend that, then have the stage tried again; what was reviewed is not bought again"
         raise PipelineError(what, stage=task.stage, hint=hint)
-    placed = [(f"{each.file}:{each.line_start}", each) for each in blocking]
-    heads = [(f"[{each.severity.label}] {place}: {each.title}", each.body) for place, each in placed]
+    blockers: list[str] = []
+    fixes: list[str] = []
+    for finding in blocking:
+        place = finding.file
+        if finding.line_start is not None:
+            place = f"{finding.file}:{finding.line_start}"
+        blockers.append(f"[{finding.severity.label}] {place}: {finding.title}\n{finding.body}".rstrip())
+        if finding.suggestion:
+            fixes.append(f"{place}: {finding.suggestion}")
     return Critique(
         verdict=CriticVerdict.REWORK if blocking else CriticVerdict.PASS,
         gate=GateKind.REVIEW,
-        score=score(review.findings),
         summary=review.summary,
-        blockers=_some(f"{head}\n{body}" if body else head for head, body in heads),
-        fixes=_some(f"{place}: {each.suggestion}" for place, each in placed if each.suggestion),
+        blockers=_some(blockers),
+        fixes=_some(fixes),
         usage=review.usage,
     )
 
@@ -185,10 +190,10 @@ def _some(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, can_read: bool) -> Critique:
-    """The critique of an agent that reads what a stage made and answers PASS, REWORK or FAIL.
+    """Return the critique of an agent that reads the result of a stage and answers PASS, REWORK or FAIL.
 
-    `can_read` tells whether it has tools. An answer that cannot be understood is asked for once more; after that it is
-    an error, never a PASS. Raises an AgentError, with the cost of all calls, or PipelineError for a bad step file.
+    `can_read` tells whether the agent has tools. An answer that is not exact is asked for once more; a second one is an
+    error, never a PASS. Raise an AgentError with the cost of all calls, or PipelineError for a bad step file.
     """
     fence = new_fence()
     system, prompt = critic_prompt(gate, task, fence=fence, can_read=can_read)
@@ -201,42 +206,51 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         tools=None if can_read else (),
         timeout_seconds=gate.timeout_seconds,
         output_schema=CRITIQUE_SCHEMA,
+        # The ledger stores an answer that is not exact, too, so that a repeated run does not pay for it again.
+        accept_any_output=True,
         labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
     )
-    read, text, usage = await _heard(ask, question, Usage())
-    if isinstance(read, str):
-        # Other words, so that the ledger does not return the same answer again.
-        again = f"{fenced(fence, 'problem', read)}\n\nAn earlier answer had this problem. Answer again, in short."
-        read, text, usage = await _heard(ask, replace(question, prompt=f"{prompt}\n\n{again}"), usage)
-    if isinstance(read, str):
-        unclear = OutputInvalid(
-            f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: {read}",
+    answer = await _asked(ask, question, Usage())
+    if isinstance(answer.critique, str):
+        again = replace(question, prompt=f"{prompt}\n\nReply with the JSON value only.")
+        answer = await _asked(ask, again, answer.usage)
+    critique = answer.critique
+    if isinstance(critique, str):
+        inexact = OutputInvalid(
+            f"the critic's answer on attempt {task.attempt} of {task.stage} is not exact: {critique}",
             agent="critic",
-            hint="try again, or take another agent or model for the critic",
-            output=text,
+            hint="retry, or use another agent or model for the critic",
+            output=answer.text,
             attempts=0,
         )
-        _add_cost(unclear, usage)
-        raise unclear
-    if read.verdict is CriticVerdict.PASS and read.score is not None and read.score < gate.min_score:
-        why = f"it was said to pass, with a score of {read.score}, which is below {gate.min_score}"
-        return replace(read, verdict=CriticVerdict.REWORK, blockers=(why,), usage=usage)
-    return replace(read, usage=usage)
+        _add_cost(inexact, answer.usage)
+        raise inexact
+    if critique.verdict is CriticVerdict.PASS and critique.score is not None and critique.score < gate.min_score:
+        why = f"it was said to pass, with a score of {critique.score}, which is below {gate.min_score}"
+        return replace(critique, verdict=CriticVerdict.REWORK, blockers=(why,), usage=answer.usage)
+    return replace(critique, usage=answer.usage)
 
 
-async def _heard(ask: AskCritic, request: AgentRequest, earlier: Usage) -> tuple[Critique | str, str, Usage]:
-    """An answer as it was understood, its text, and what it cost with what was spent earlier."""
+class _CriticAnswer(Struct, frozen=True):
+    """A critique or the problem why there is none, the text of the answer, and the cost of all calls so far."""
+
+    critique: Critique | str
+    text: str
+    usage: Usage
+
+
+async def _asked(ask: AskCritic, request: AgentRequest, earlier: Usage) -> _CriticAnswer:
+    """Ask a critic once. An empty answer is one that is not exact."""
     try:
         result = await ask(request)
     except OutputInvalid as error:
-        text, usage = error.output or error.raw_output, spent(error.attempts, error.cost_usd, error.usage)
-        read = read_critique(text)
-        is_cut = error.cut_off and isinstance(read, Critique)
-        return TRUNCATED_JSON if is_cut else read, text, earlier.plus(usage)
+        usage = spent(error.attempts, error.cost_usd, error.usage)
+        return _CriticAnswer(error.message, error.output or error.raw_output, earlier.plus(usage))
     except AgentError as error:
         _add_cost(error, earlier)
         raise
-    return read_critique(result.output, result.structured), result.output, earlier.plus(usage_of(result))
+    critique = read_critique(result.output, result.structured, cut_off=result.cut_off)
+    return _CriticAnswer(critique, result.output, earlier.plus(usage_of(result)))
 
 
 def _add_cost(error: AgentError, earlier: Usage) -> None:

@@ -2,8 +2,9 @@
 
 So a run that was killed goes on from its record exactly as one that was not: what the record holds is never done
 again, and what it does not hold was not done. A call that failed is retried, its session resumed in a fork, begun
-afresh, or given to a person; each step is taken at most as often as here. A gate with a score (a critic, a review) may
-be outvoted by the best of several attempts; what one without a score (a command, a person) refused is not.
+afresh, or given to a person; each step is taken at most as often as here. `min_score` applies to critics alone: when no
+attempts are left, the best attempt may continue although a critic asked for rework. A review, command or approval gate
+is never overridden.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Literal
+from typing import Literal, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +21,17 @@ from msgspec.structs import replace
 from codeloupe.errors import AgentExecutionError, UsageError, WorkspaceError
 from codeloupe.model import pipeline as model
 from codeloupe.model.agent import Usage
-from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, FailedTry, RecoveryStep, StageDefinition, StageRecord
+from codeloupe.model.pipeline import (
+    AttemptRecord,
+    CriticVerdict,
+    Critique,
+    FailedTry,
+    GateDefinition,
+    GateKind,
+    RecoveryStep,
+    StageDefinition,
+    StageRecord,
+)
 from codeloupe.pipelines.definition import input_values
 from codeloupe.system.regex import regex
 
@@ -69,8 +80,10 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     # Without a recent one a person had it tried again.
     if not recent or len(recent) < most:
         return _attempt(stage, record)
-    taken = takeable(recent, stage.gates)
-    return _escalated(record, (), _nothing_good(stage, record)) if taken is None else _onward(stage, record, taken)
+    accepted = acceptable(recent, stage.gates)
+    if accepted is None:
+        return _escalated(record, (), _nothing_good(record))
+    return _onward(stage, record, accepted)
 
 
 def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
@@ -93,8 +106,11 @@ def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord)
         # A gate that could not decide is asked once more, if its failure is temporary.
         is_lost = failures and (len(failures) > 1 or not all(failure.retryable for failure in failures))
         return _escalated(record, failures) if is_lost else Action("judge", number, gate=gate)
-    taken = f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best"
-    return Action("complete", number, "" if refused_at(attempt) is None else taken)
+    if refused_at(attempt) is None:
+        return Action("complete", number)
+    return Action(
+        "complete", number, f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best"
+    )
 
 
 def _failures(record: StageRecord, attempt: int, *, gate: int | None = None) -> Sequence[FailedTry]:
@@ -109,15 +125,16 @@ def _escalated(record: StageRecord, failures: Sequence[FailedTry], reason: str =
     return Action("escalate", chosen.number if chosen else 0, reason)
 
 
-def _nothing_good(stage: StageDefinition, record: StageRecord) -> str:
+def _nothing_good(record: StageRecord) -> str:
+    """Say why no attempt can be accepted: a gate that is never overridden, or else scores that are too low."""
     tries = len(record.attempts)
     words = f"no attempt passed every gate after {tries} attempt{'' if tries == 1 else 's'}"
     chosen = best(record.attempts) or record.attempts[-1]
-    # What a command or a person refused may have a good score from another gate.
-    final = (word for word, gate in zip(chosen.critiques, stage.gates, strict=False) if _is_final(word, gate))
-    refused = next(final, chosen.critiques[-1])
-    if refused.score is None:
-        return f"{words}: {refused.summary or refused.gate.value}"
+    for critique in chosen.critiques:
+        if critique.verdict is not CriticVerdict.PASS and critique.gate is not GateKind.CRITIC:
+            return f"{words}: {critique.summary or critique.gate.value}"
+    if chosen.score is None:
+        return f"{words}, and no critic gave a score"
     return f"{words}, and the best score, {chosen.score}, is too low to be taken"
 
 
@@ -148,17 +165,30 @@ def best(attempts: Iterable[AttemptRecord]) -> AttemptRecord | None:
     return max(attempts, key=lambda each: (-1 if each.score is None else each.score, each.number), default=None)
 
 
-def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[model.GateDefinition]) -> AttemptRecord | None:
-    """The best attempt that may be taken though not every gate let it pass, as far as its gates have decided."""
-    # A critique beyond the gates is a person's, who did not take it.
-    kept = [attempt for attempt in attempts if attempt.tree and len(attempt.critiques) <= len(gates)]
-    return best(attempt for attempt in kept if not any(map(_is_final, attempt.critiques, gates)))
+def acceptable(attempts: Iterable[AttemptRecord], gates: Sequence[GateDefinition]) -> AttemptRecord | None:
+    """Return the best attempt that only critics refused, each with a score of at least its gate's `min_score`."""
+    candidates = []
+    for attempt in attempts:
+        # Verdicts without a gate come from gates that the pipeline no longer has.
+        is_judged_by_these = len(attempt.critiques) <= len(gates)
+        if attempt.tree and is_judged_by_these and all(map(_allows, gates, attempt.critiques)):
+            candidates.append(attempt)
+    return best(candidates)
 
 
-def _is_final(critique: model.Critique, gate: model.GateDefinition) -> bool:
-    if critique.verdict is CriticVerdict.REWORK:
-        return critique.score is None or critique.score < gate.min_score
-    return critique.verdict is CriticVerdict.FAIL
+def _allows(gate: GateDefinition, critique: Critique) -> bool:
+    """Return whether an attempt with this verdict may continue when no attempts are left."""
+    match critique.verdict:
+        case CriticVerdict.PASS:
+            return True
+        case CriticVerdict.FAIL:
+            return False
+        case CriticVerdict.REWORK:
+            if gate.kind is not GateKind.CRITIC or critique.gate is not GateKind.CRITIC:
+                return False
+            return critique.score is not None and critique.score >= gate.min_score
+        case _:
+            assert_never(critique.verdict)
 
 
 def failed_try(
@@ -210,7 +240,7 @@ def next_step(stage: StageDefinition, failures: Sequence[FailedTry]) -> Recovery
 
 def new_stage_record(stage: StageDefinition) -> StageRecord:
     """A stage before it began."""
-    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not model.GateKind.APPROVAL)
+    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not GateKind.APPROVAL)
     return StageRecord(name=stage.name, needs=stage.needs, max_attempts=max(judged, default=1))
 
 

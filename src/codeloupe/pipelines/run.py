@@ -13,13 +13,11 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from codeloupe.calls import AgentCalls
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.files import read_config_file, read_repository_file, repository_root, user_file_path
 from codeloupe.config.loading import database_url, load_settings
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls
-from codeloupe.engine.choose import experts_of
-from codeloupe.engine.settings import configure
 from codeloupe.errors import ConfigError, NotARepository, UsageError
 from codeloupe.git.identity import same_address
 from codeloupe.git.repository import Repository, open_repository, origin_url, read_head
@@ -37,8 +35,11 @@ from codeloupe.pipelines.definition import (
     outside_files,
 )
 from codeloupe.pipelines.engine import Engine
+from codeloupe.pipelines.readiness import require_agents
 from codeloupe.pipelines.recovery import new_stage_record, with_changes
 from codeloupe.pipelines.state import RunFiles, RunState, Watch
+from codeloupe.planning.experts import experts_of
+from codeloupe.planning.settings import configure
 from codeloupe.store import open_database
 from codeloupe.store import open_run_store as stored_runs
 from codeloupe.store.interface import Database, RunStore
@@ -113,7 +114,8 @@ class Pipeline:
         """Begin a run and go on until it is completed, failed or waits for a person; its record tells which.
 
         `calls` is what a runtime shares with the run, as in `Runtime.run_pipeline`; without it the run has its own.
-        Raises UsageError for what the caller can mend, before anything is spent. A cancellation is raised when every
+        Raises UsageError for what the caller can mend, an agent that cannot be used too, before anything is spent and
+        before there is a run. A cancellation is raised when every
         agent is gone; such a run, and one whose process was killed, is picked up by `resume_run`.
         """
         inputs = {} if inputs is None else inputs
@@ -145,6 +147,11 @@ class Pipeline:
             agent=options.agent,
             model=options.model,
         )
+        # A worker that takes the run over has agents of its own.
+        if not options.only_begin:
+            await require_agents(
+                agents, definition, record, {}, refusal=f"the pipeline {definition.name} was not started"
+            )
         kept, notes = dict[str, bytes](), list[str]()
         if store.is_shared:
             record = await _with_places(record, store, repository)
@@ -166,7 +173,8 @@ async def resume_run(
     """Go on with a run that waits, was interrupted or whose process died; nothing that is finished is done again.
 
     One that is at its end is returned as it is, unless a person had one of its failed stages tried again. Raises
-    RunNotFound, RunBusy while another process works on it, and UsageError when the pipeline's files have changed.
+    RunNotFound, RunBusy while another process works on it, and UsageError when the pipeline's files have changed or an
+    agent that it needs cannot be used.
     """
     check_arguments(known_run_id=run_id, options=options)
     if calls is None:
@@ -195,6 +203,9 @@ async def resume_run(
         if is_elsewhere and options.settings is None:
             options = replace(options, settings=_settings_elsewhere(store.directory(run_id), calls))
         agents = await _agents_for(definition, repository, options, calls)
+        answers = {stage.name: store.left_approval(run_id, stage.name) for stage in definition.stages}
+        left = {name: answer for name, answer in answers.items() if answer is not None}
+        await require_agents(agents, definition, record, left, refusal=f"the run {run_id} was not continued")
         return await _go_on(record, definition, store, options, repository, agents, notes)
 
 

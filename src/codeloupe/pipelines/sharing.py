@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.engine.settings import configure
 from codeloupe.errors import CodeloupeError, ConfigError
 from codeloupe.git.identity import same_address
 from codeloupe.git.repository import Repository, open_repository, origin_url
@@ -19,6 +18,7 @@ from codeloupe.git.workspaces import GitWorkspaceStore, keep_borrowed, recorded_
 from codeloupe.model.pipeline import RunRecord, StageRecord, WorkspaceKind
 from codeloupe.pipelines.definition import kept_files, load_kept, load_pipeline
 from codeloupe.pipelines.run import MOST_KEPT_BYTES, RunOptions, kept_settings
+from codeloupe.planning.settings import configure
 from codeloupe.store.interface import RunStore
 from codeloupe.store.run_migration import BORROWED_PACK, Prepare, Prepared
 from codeloupe.store.runs import write_files

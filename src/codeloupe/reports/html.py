@@ -21,6 +21,7 @@ from codeloupe.reports import ShownDiff, asset, wording
 from codeloupe.reports.html_code import Excerpts, highlighted
 from codeloupe.reports.markup import Markup, fill, inline, joined, prose
 from codeloupe.reports.replacement import fenced, fix_of
+from codeloupe.reports.wording import Standing
 from codeloupe.system.untrusted import is_masked
 
 _LONGEST_TITLE = 600
@@ -40,7 +41,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
     A file in which something was masked is shown by its quotes alone, since other lines may hold the same secret.
     """
     # As many as a browser shows at ease, those that count before the others, the worst first.
-    ordered = [finding for findings in wording.by_standing(review.findings) for finding in findings]
+    ordered = [finding for findings in wording.by_standing(review.findings).values() for finding in findings]
     shown = replace(review, findings=tuple(ordered[:_MOST_FINDINGS]))
     if diff is not None:
         masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
@@ -52,7 +53,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
     )
     outcome, scope = wording.outcome_of(review), review.scope
     shas = [sha for sha in (scope.base, scope.head) if sha]
-    counting = wording.standing_so(shown.findings, wording.Standing.OPEN)
+    counting = [finding for finding in ordered[:_MOST_FINDINGS] if finding.is_open]
     page = fill(
         "page",
         policy=policy,
@@ -89,30 +90,35 @@ def _digest(content: str) -> str:
 
 def _sections(found: Sequence[Finding], diff: ShownDiff | None) -> list[dict[str, str]]:
     """The findings of each file, the worst first, then those of each kind that is listed apart, with a word on why."""
-    opened, unplaced, refuted, closed = wording.by_standing(found)
+    groups = wording.by_standing(found)
+    by_file = wording.by_file(groups[Standing.OPEN])
     parts: list[tuple[Markup, Sequence[Finding]]] = []
-    for path, findings in wording.by_file(opened).items():
+    if groups[Standing.PENDING]:
+        note = "The review cannot pass before a person has decided about these."
+        parts.append((fill("kind", title="Needs a person", note=note), groups[Standing.PENDING]))
+    for path, findings in by_file.items():
         folder, slash, name = path.rpartition("/")
         counts = Counter(finding.severity for finding in findings)
         dots = [{"step": step.label, "count": counts[step]} for step in Severity if counts[step]]
         heading = fill("file", folder=f"{folder}{slash}", name=name or "?", dots=dots)
         parts.append((heading, wording.worst_first(findings)))
-    for title, note, findings in (
-        ("Without a place", "Their quotes are not in the code, so no line is known.", unplaced),
-        ("Refuted", "Shown to be wrong; not counted.", refuted),
-        ("Set aside", "Suppressed, dismissed or fixed; not counted.", closed),
+    for title, note, standing in (
+        ("Unproven", "A verification could neither confirm nor refute them; not counted.", Standing.UNPROVEN),
+        ("Refuted", "Shown to be wrong; not counted.", Standing.REFUTED),
+        ("Set aside", "Suppressed, dismissed, fixed, silenced or gone; not counted.", Standing.SET_ASIDE),
     ):
-        if findings:
-            parts.append((fill("kind", title=title, note=note), findings))
-    excerpts, names, files = Excerpts(diff), Counter[str](), len(wording.by_file(opened))
+        if groups[standing]:
+            parts.append((fill("kind", title=title, note=note), groups[standing]))
+    excerpts = Excerpts(diff)
+    names = Counter[str]()
     return [
         {
-            "kind": "file" if number < files else "file apart",
+            "kind": "file" if wording.standing_of(findings[0]) is Standing.OPEN else "file apart",
             "heading": heading,
             "cards": joined(_card(finding, excerpts, names) for finding in findings),
             "folded" if len(found) > _MOST_UNFOLDED else "flat": "yes",
         }
-        for number, (heading, findings) in enumerate(parts)
+        for heading, findings in parts
     ]
 
 
@@ -125,11 +131,11 @@ def _card(finding: Finding, excerpts: Excerpts, names: Counter[str]) -> Markup:
     identity = finding.fingerprint or f"{finding.file}\0{finding.first_line}\0{finding.title}"
     name = "f-" + hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     names[name] += 1
-    counts, severity, standing = finding.is_open, finding.severity, wording.standing_of(finding)
+    is_open = finding.is_open
+    severity = finding.severity
     title = finding.title if len(finding.title) <= _LONGEST_TITLE else f"{finding.title[:_LONGEST_TITLE]}…"
     has_more = finding.anchored and finding.last_line > finding.first_line > 0
-    tags = [*wording.origin_of(finding), *(["without a place"] if standing is wording.Standing.UNPLACED else [])]
-    is_sure = finding.verification.startswith(Proof.CONFIRMED)
+    is_sure = finding.main_claim.proof is Proof.CONFIRMED
     fix = fix_of(finding)
     words, new = prose(fenced(fix.words)), Markup()
     if fix.code.strip():
@@ -139,23 +145,26 @@ def _card(finding: Finding, excerpts: Excerpts, names: Counter[str]) -> Markup:
         "card",
         severity=severity.label,
         priority=severity.priority,
-        closed="" if counts else " closed",
+        closed="" if is_open else " closed",
         name=name if names[name] == 1 else f"{name}-{names[name]}",
         file=finding.file or "?",
         expert=_expert_of(finding),
-        standing=standing.value,
+        standing=wording.standing_of(finding).value,
         title=inline(" ".join(title.split()) or wording.check_name(finding)),
         place=wording.place_text(finding),
         last=finding.last_line if has_more else "",
-        aside="" if counts else inline(wording.why_not_counted(finding)),
+        aside=inline(wording.why_not_counted(finding)),
+        person=wording.why_pending(finding),
         body=prose(finding.body),
         fix=words or new,
         words=words,
         new=new,
-        proof=prose(finding.verification.strip(": \n")) if counts else "",
+        proof=prose(wording.proof_text(finding)) if is_open else "",
         sure=" sure" if is_sure else "",
         verified="Verified" if is_sure else "Verification",
-        tags=[{"tag": tag[:200]} for tag in tags],
+        claims="yes" if len(finding.claims) > 1 else "",
+        further=[{"claim": claim[:_LONGEST_TITLE]} for claim in wording.further_claims(finding)],
+        tags=[{"tag": tag[:200]} for tag in wording.origin_of(finding)],
         **excerpts.code_of(finding),
     )
 
@@ -171,7 +180,7 @@ def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> list[d
     groups = {
         "Severity": [choice("severity", s.label, severities[s], f" {s.label}") for s in Severity if severities[s]],
         "Expert": [choice("expert", *one) for one in experts],
-        "Status": [choice("standing", s.value, standings[s]) for s in wording.Standing if standings[s]],
+        "Status": [choice("standing", s.value, standings[s]) for s in Standing if standings[s]],
         "File": [
             choice("file", path, len(found), dot=f"dot {wording.worst_first(found)[0].severity.label}", title=path)
             for path, found in sorted(wording.by_file(counting).items())
@@ -183,7 +192,9 @@ def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> list[d
 
 
 def _numbers(review: Review) -> list[dict[str, Any]]:
-    counts = Counter(f.severity for f in review.findings if wording.standing_of(f) is wording.Standing.OPEN)
+    counts = Counter(finding.severity for finding in review.findings if finding.can_block)
+    # The filters choose among these too.
+    pending = Counter(finding.severity for finding in review.findings if finding.is_open and not finding.counts)
     coverage, failed = review.coverage, len(review.coverage.units_failed)
     total = max(coverage.files_total, 1)
     read = {
@@ -195,8 +206,15 @@ def _numbers(review: Review) -> list[dict[str, Any]]:
         "kind": f"wide{'' if review.complete else ' gap'}",
     }
     took, spent = wording.duration(review.usage.duration_seconds), wording.spent_text(review.usage)
-    steps = [(step.label, counts[step]) for step in Severity]
-    found = [{"name": step, "value": f"{n:,}", "kind": step if n else f"{step} none"} for step, n in steps]
+    found = [
+        {
+            "name": step.label,
+            "value": f"{counts[step]:,}",
+            "note": wording.counted(pending[step], "needs a person", "need a person") if pending[step] else "",
+            "kind": step.label if counts[step] or pending[step] else f"{step.label} none",
+        }
+        for step in Severity
+    ]
     return [*found, read, {"name": "took", "value": took, "note": spent, "kind": "wide"}]
 
 
@@ -213,9 +231,16 @@ def _gaps(review: Review) -> list[dict[str, Any]]:
 def _remarks(review: Review) -> Markup:
     problems = [{"name": error.kind, "why": error.message} for error in wording.errors_beside_gaps(review)]
     left_out = [{"name": skip.file, "why": skip.describe()} for skip in review.left_out]
-    some = wording.counted(len(left_out), "file")
-    shown = _folded(wording.counted(len(problems), "problem"), problems, is_open=True)
-    return joined((shown, _folded(f"{some} left out on purpose", left_out)))
+    failovers = [
+        {"name": failover.name, "why": failover.why, "files": failover.listed}
+        for failover in wording.failovers_of(review)
+    ]
+    parts = [
+        _folded(wording.counted(len(problems), "problem"), problems, is_open=True),
+        _folded("Failover", failovers, is_open=True),
+        _folded(f"{wording.counted(len(left_out), 'file')} left out on purpose", left_out),
+    ]
+    return joined(parts)
 
 
 def _folded(title: str, items: Sequence[dict[str, str]], *, is_open: bool = False) -> Markup:

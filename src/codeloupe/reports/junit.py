@@ -1,8 +1,9 @@
 """JUnit XML: a suite for the review itself, then one for each file with findings.
 
 A finding that blocks is a failure, and what could not be reviewed is an error, so that neither can pass for a test that
-ran well. Open findings that do not block are tests that pass and say what they found; what counts for nothing, or has
-no place, is skipped with the reason, and so are the files that were left out on purpose.
+ran well. Open findings that do not block are tests that pass and say what they found; a finding that does not count is
+skipped with the reason, and so is a file that was left out on purpose. A finding that needs a person is skipped too,
+and is an error in the suite of the review.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def _review_cases(review: Review) -> Iterator[dict[str, str]]:
         f"{outcome.word}: {outcome.why}",
         f"Findings: {wording.counts_text(review)}",
         *(f"{error.kind}: {error.message}" for error in wording.errors_beside_gaps(review)),
+        *(f"{', '.join(each.units[:20])}: {each.why}" for each in wording.failovers_of(review)),
     ]
     text = "\n".join(plain_line(line, longest=_LONGEST_TEXT) for line in lines)
     yield _case("verdict", "failure" if hidden else "passed", outcome.word, outcome.why, text)
@@ -79,12 +81,19 @@ def _finding_case(review: Review, finding: Finding) -> dict[str, str]:
     title = plain_line(finding.title, longest=_LONGEST_LINE) or wording.check_name(finding)
     place = f" (line {finding.line_start})" if finding.first_line > 0 else ""
     label = finding.severity.label
-    unplaced = wording.standing_of(finding) is wording.Standing.UNPLACED
-    skipped = "could not be placed in the code" if unplaced else wording.why_not_counted(finding)
+    person = wording.why_pending(finding)
+    if wording.blocks(review, finding):
+        skipped, result = "", "failure"
+    elif person:
+        skipped, result = f"needs a person: {person}", "skipped"
+    else:
+        skipped = wording.why_not_counted(finding)
+        result = "skipped" if skipped else "passed"
     fix = fix_of(finding)
     words = plain_code(fix.words.strip("\n").rstrip(), longest=_LONGEST_TEXT)
     code = plain_code(fix.code, longest=_LONGEST_TEXT)
-    verification = plain_text(finding.verification, longest=_LONGEST_TEXT)
+    verification = plain_text(wording.proof_text(finding), longest=_LONGEST_TEXT)
+    claims = [f"Also: {plain_line(claim, longest=_LONGEST_TEXT)}" for claim in wording.further_claims(finding)]
     parts = [
         f"{plain_line(wording.place_text(finding), longest=_LONGEST_TEXT)}: {title}",
         plain_code(finding.evidence.rstrip("\n"), longest=_LONGEST_TEXT),
@@ -92,11 +101,12 @@ def _finding_case(review: Review, finding: Finding) -> dict[str, str]:
         f"Fix: {words}" if words else "Fix:" if code else "",
         code,
         f"Verification: {verification}" if verification else "",
+        "\n".join(claims),
         plain_line(", ".join(wording.origin_of(finding)), longest=_LONGEST_TEXT),
     ]
     return _case(
         name=f"{label} {wording.check_name(finding)}: {title}{place}",
-        result="skipped" if skipped else "failure" if wording.blocks(review, finding) else "passed",
+        result=result,
         kind=f"{label} P{finding.severity.priority}",
         why=plain_line(skipped, longest=_LONGEST_TEXT) or title,
         text="\n\n".join(filter(None, parts)),

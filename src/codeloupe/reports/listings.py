@@ -1,8 +1,8 @@
 """Formats that list findings for another tool: lines as linters print them, annotations, Code Quality, reviewdog.
 
-None has a place for what counts for nothing (refuted, suppressed, dismissed, fixed): it is left out, or only counted.
-What could not be reviewed is an entry of its own. A finding without a place has no line, and is information unless it
-keeps the review from passing.
+They leave out findings that do not count (refuted, unproven, suppressed, dismissed, fixed, silenced, gone), or only
+count them. Each part of the change that could not be reviewed is an entry of its own. A finding that needs a person
+says so, and one whose code was not found has no line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _concise(review: Review, layout: Layout) -> str:
     for finding in wording.worst_first(one for one in review.findings if one.is_open):
         name = wording.check_name(finding)
         identity = f" ({wording.short_id(finding)})" if finding.fingerprint else ""
-        what = f"{finding.severity.label}: {line(finding.title) or name} [{name}]{identity}"
+        person = wording.why_pending(finding)
+        needs = f" (needs a person: {person})" if person else ""
+        what = f"{finding.severity.label}: {line(finding.title) or name} [{name}]{identity}{needs}"
         lines.append(f"{terminal(wording.place_text(finding))}: {what}")
     lines += [
         f"{terminal(gap.name) or '?'}: not reviewed: {line(gap.reason)}".removesuffix(": ")
@@ -90,14 +92,14 @@ def _annotations(review: Review) -> Iterator[tuple[str, str]]:
         more = [f"and {len(gaps) - 20:,} more"] if len(gaps) > 20 else []
         level = "warning" if review.passed else "error"
         yield level, _annotation(level, "codeloupe could not review everything", "\n".join([*reasons, *more]))
-    opened = wording.standing_so(review.findings, wording.Standing.OPEN)
+    opened = wording.worst_first(finding for finding in review.findings if finding.is_open)
     for finding in sorted(opened, key=lambda finding: not wording.blocks(review, finding)):
-        level = (
-            "error" if wording.blocks(review, finding) else "notice" if finding.severity is Severity.LOW else "warning"
-        )
-        yield level, _annotated(finding, level)
-    for finding in wording.standing_so(review.findings, wording.Standing.UNPLACED):
-        level = "warning" if finding.is_unsettled(review.policy.fail_on) else "notice"
+        if wording.blocks(review, finding):
+            level = "error"
+        elif finding.severity is Severity.LOW and not finding.is_pending:
+            level = "notice"
+        else:
+            level = "warning"
         yield level, _annotated(finding, level)
     for error in wording.errors_beside_gaps(review):
         yield "warning", _annotation("warning", f"codeloupe: {error.kind}", error.message)
@@ -109,12 +111,25 @@ def _annotated(finding: Finding, level: str) -> str:
     advice = "\n".join(["", f"Fix: {parts[0]}", *parts[1:]]) if fix.words.strip() else "\n".join(["", "Fix:", *parts])
     title = " ".join(finding.title.split()) or wording.check_name(finding)
     place = {"file": finding.file if is_inside(finding.file) else ""}
-    note = " This could not be placed in the code."
     if finding.first_line > 0:
         place |= {"line": str(finding.first_line), "endLine": str(max(finding.first_line, finding.last_line))}
-        note = ""
-    message = f"{finding.body or title}{note}{advice if parts else ''}"
+    message = "\n".join([finding.body or title, *_notes(finding)]) + (advice if parts else "")
     return _annotation(level, f"{finding.severity.label} P{finding.severity.priority}: {title}"[:200], message, **place)
+
+
+def _notes(finding: Finding) -> list[str]:
+    """What a reader must know beside the body: no place, no proof, the status, and further claims, a line for each."""
+    notes: list[str] = []
+    if not finding.anchored:
+        notes.append("The code of this finding was not found.")
+    person = wording.why_pending(finding)
+    if person:
+        notes.append(f"Needs a person: {person}.")
+    status = wording.status_text(finding)
+    if status:
+        notes.append(f"Status: {status}.")
+    notes += [f"Also: {claim}" for claim in wording.further_claims(finding)]
+    return notes
 
 
 def _annotation(level: str, title: str, message: str, **place: str) -> str:
@@ -143,10 +158,13 @@ def _gitlab(review: Review, _layout: Layout) -> str:
             continue
         words = title = plain_line(finding.title, longest=2_000) or wording.check_name(finding)
         severity, file = _GITLAB_SEVERITIES[finding.severity], finding.file
-        if wording.standing_of(finding) is wording.Standing.UNPLACED:
+        if not finding.anchored:
+            # GitLab would show it at a line of the file that it is not about.
             named = f" in {terminal(file[:2_000])}" if file else ""
-            words, file = f"{title} (could not be placed in the code{named})", "."
-            severity = severity if finding.is_unsettled(review.policy.fail_on) else "info"
+            words, file = f"{title} (its code was not found{named})", "."
+        person = wording.why_pending(finding)
+        if person:
+            words = f"{words} (needs a person: {person})"
         fingerprint = plain_line(finding.fingerprint, longest=200) or _hash(finding.file, finding.category, title)
         issues.append(issue(words, wording.check_name(finding), fingerprint, severity, file, finding.first_line))
     # GitLab shows only one of several issues that share a fingerprint.
@@ -188,32 +206,30 @@ def _diagnostics(review: Review) -> list[dict[str, Any]]:
     ]
     return [
         *gaps,
-        *(_diagnostic(review, finding) for finding in wording.worst_first(review.findings) if finding.is_open),
+        *(_diagnostic(finding) for finding in wording.worst_first(review.findings) if finding.is_open),
     ]
 
 
-def _diagnostic(review: Review, finding: Finding) -> dict[str, Any]:
+def _diagnostic(finding: Finding) -> dict[str, Any]:
     fix = fix_of(finding)
     title = markdown_line(finding.title, longest=500) or wording.check_name(finding)
     words = markdown_prose(fenced(fix.words), longest=_LONGEST)
     # An edit is a suggestion of its own.
     code = markdown_code(fix.code[:_LONGEST]) if fix.code.strip() and fix.edit is None else ""
     advice = "\n\n".join(filter(None, (words, code)))
-    unplaced = wording.standing_of(finding) is wording.Standing.UNPLACED
     parts = [
         f"{title} ({finding.severity.label})",
         markdown_prose(finding.body, longest=_LONGEST),
         f"Fix:\n{advice}" if advice else "",
-        "This could not be placed in the code." if unplaced else "",
+        *(markdown_line(note, longest=_LONGEST) for note in _notes(finding)),
     ]
-    lesser = unplaced and not finding.is_unsettled(review.policy.fail_on)
     location: dict[str, Any] = {"path": terminal(finding.file) if is_inside(finding.file) else ""}
     if finding.first_line > 0:
         location["range"] = _range(finding.first_line, finding.last_line)
     diagnostic: dict[str, Any] = {
         "message": "\n\n".join(filter(None, parts)),
         "location": location,
-        "severity": "INFO" if lesser else _REVIEWDOG_SEVERITIES[finding.severity],
+        "severity": _REVIEWDOG_SEVERITIES[finding.severity],
         "code": {"value": wording.check_name(finding)},
     }
     if fix.edit is not None:

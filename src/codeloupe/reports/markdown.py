@@ -15,6 +15,7 @@ from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
 from codeloupe.reports import wording
 from codeloupe.reports.replacement import fenced, fix_of
+from codeloupe.reports.wording import Standing
 from codeloupe.system.untrusted import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 
 _Item = TypeVar("_Item")
@@ -43,8 +44,19 @@ def finding_block(finding: Finding) -> str:
         _code_block(finding.evidence, finding.file, most=20) if finding.evidence.strip() else "",
         markdown_prose(finding.body, longest=_LONGEST_PROSE),
         fix_block(finding),
-        labelled("Verification", finding.verification.strip(": \n")),
+        proof_block(finding),
         origin_line(finding),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def proof_block(finding: Finding) -> str:
+    """Return what was verified, each further claim, and why the finding needs a person; empty without any of these."""
+    claims = [f"- {markdown_line(claim, longest=_LONGEST_NOTE)}" for claim in wording.further_claims(finding)]
+    parts = [
+        labelled("Verification", wording.proof_text(finding)),
+        "\n".join(["**Further claims:**\n", *claims]) if claims else "",
+        labelled("Needs a person", wording.why_pending(finding)),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -106,10 +118,14 @@ def summary_block(review: Review) -> str:
 
 
 def not_reviewed(review: Review, room: Room) -> str:
-    """The gaps of an incomplete review, what else went wrong, and the files left out on purpose."""
+    """The gaps of an incomplete review, what else went wrong, failovers, and the files left out on purpose."""
     lists = {
         "Could not be reviewed": [("", gap.describe()) for gap in wording.gaps_of(review)],
         "Problems": [("", f"{error.kind}: {error.message}") for error in wording.errors_beside_gaps(review)],
+        "Failover": [
+            (f"{code_span(failover.name[:_LONGEST_PATH])}: ", ": ".join(filter(None, (failover.listed, failover.why))))
+            for failover in wording.failovers_of(review)
+        ],
         "Left out": [(f"{code_span(skip.file[:_LONGEST_PATH])}: ", skip.describe()) for skip in review.left_out],
     }
     sections = []
@@ -153,16 +169,22 @@ def _closed_item(finding: Finding) -> str:
 
 def render_markdown(review: Review) -> str:
     """The whole report. What is more than a page can hold is counted, and said to be left out."""
-    opened, unplaced, refuted, closed = wording.by_standing(review.findings)
-    nowhere = "## Without a place\n\nThese could not be placed in the code, so no line is known.\n\n"
-    not_counted = "\n\nThese do not count.\n\n"
+    groups = wording.by_standing(review.findings)
+    opened = groups[Standing.OPEN]
+    person = "## Needs a person\n\nThe review cannot pass before a person has decided about these.\n\n"
     parts = [
         summary_block(review),
         section(TABLE_HEAD, opened, finding_row, (200, 80_000), between="\n"),
+        section(person, groups[Standing.PENDING], finding_block, (50, 80_000), between="\n\n"),
         not_reviewed(review, (50, 30_000)),
         section("## Findings\n\n", opened, finding_block, (200, 500_000), between="\n\n"),
-        section(nowhere, unplaced, finding_block, (50, 80_000), between="\n\n"),
-        section(f"## Refuted{not_counted}", refuted, _closed_item, (100, 40_000), between="\n"),
-        section(f"## Set aside{not_counted}", closed, _closed_item, (100, 40_000), between="\n"),
     ]
+    closed = {
+        "Unproven": groups[Standing.UNPROVEN],
+        "Refuted": groups[Standing.REFUTED],
+        "Set aside": groups[Standing.SET_ASIDE],
+    }
+    for title, findings in closed.items():
+        head = f"## {title}\n\nThese do not count.\n\n"
+        parts.append(section(head, findings, _closed_item, (100, 40_000), between="\n"))
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -1,7 +1,7 @@
 """SARIF 2.1.0: one run, with rules, results, and whether the tool could do its work.
 
-Every finding in a file is a result. One that counts for nothing (refuted, suppressed, dismissed, fixed) is marked as
-suppressed, and one without a place has no region and is a note, since it never blocks.
+Every finding in a file is a result. One that does not count (refuted, unproven, suppressed, dismissed, fixed, silenced,
+gone) is marked as suppressed. One whose code was not found has no region, and one that needs a person is a warning.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from codeloupe.model.finding import Finding, Severity, SuppressionKind
+from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
 from codeloupe.model.review import Review
 from codeloupe.reports import wording
 from codeloupe.reports.json_v1 import TOOL, fields_of, json_text
@@ -22,13 +22,25 @@ _LONGEST_TEXT = 8_000
 # Level, rank, and the scale of CVSS, on which GitHub ranks what concerns security.
 _RANKS = (("error", 95.0, "9.5"), ("error", 75.0, "8.0"), ("warning", 50.0, "5.5"), ("note", 25.0, "2.0"))
 _STEPS = dict(zip(Severity, _RANKS, strict=True))
+_OF_HISTORY = frozenset(
+    (FindingStatus.OPEN, FindingStatus.REGRESSED, FindingStatus.FIXED, FindingStatus.SILENCED, FindingStatus.GONE)
+)
+# Any other status is that of a finding which this review has found for the first time.
+_BASELINE_STATES = {
+    FindingStatus.OPEN: "unchanged",
+    FindingStatus.DISMISSED: "unchanged",
+    FindingStatus.SILENCED: "unchanged",
+    FindingStatus.FIXED: "absent",
+    FindingStatus.GONE: "absent",
+}
 _NOTIFICATIONS = {
-    wording.CLAIM: "A critical or high claim could be neither placed in the code nor refuted.",
+    wording.CLAIM: "A claim could not be settled and needs a person.",
     wording.UNIT: "A piece of the change could not be reviewed.",
     wording.FILE: "A file of the change could not be reviewed.",
     wording.UNKNOWN: "Not everything could be reviewed.",
     "problem": "Something went wrong and did not stop the review.",
     "finding-without-file": "A finding names no file of the repository.",
+    "failover": "An agent answered in place of another one.",
     "file-left-out": "A file was left out on purpose.",
 }
 
@@ -41,7 +53,7 @@ def render_sarif(review: Review) -> str:
         groups.setdefault(wording.check_name(finding), []).append(finding)
     names = sorted(groups)
     # Only a review that was compared with an earlier one knows the states; then those of all results are known.
-    with_history = any(finding.status.value in ("open", "fixed", "regressed") for finding in placed)
+    with_history = any(finding.status in _OF_HISTORY for finding in placed)
     kinds = [{"id": kind, "shortDescription": {"text": words}} for kind, words in _NOTIFICATIONS.items()]
     invocation = {
         "executionSuccessful": review.complete,
@@ -80,7 +92,8 @@ def _rule(name: str, findings: list[Finding]) -> dict[str, Any]:
     if any(finding.category.strip().lower() == "security" for finding in findings):
         properties["security-severity"] = _STEPS[worst][2]
     what = plain_line(first.category, longest=80) or "general"
-    text = f"{what}: rule {name} of {plain_line(first.reviewer, longest=80)}" if first.rule else what
+    analyser = next((claim.reporter for claim in first.claims if claim.rule), "")
+    text = f"{what}: rule {name} of {plain_line(analyser, longest=80)}" if analyser else what
     return {
         "id": name,
         "shortDescription": {"text": text},
@@ -94,14 +107,17 @@ def _notifications(review: Review) -> list[dict[str, Any]]:
 
     A finding that names no file of the repository is here too: readers refuse a result without one.
     """
-    nowhere = [one for one in review.findings if not is_inside(one.file)]
+    nowhere = [one for one in review.findings if not is_inside(one.file) and not wording.why_pending(one)]
     found: list[tuple[str, str, str, tuple[str, ...]]] = [
         *((gap.kind, "error", gap.describe(), gap.files) for gap in wording.gaps_of(review)),
         *(("problem", "warning", f"{each.kind}: {each.message}", ()) for each in wording.errors_beside_gaps(review)),
         *(
             ("finding-without-file", "note", f"{one.severity.label} {terminal(one.file)}: {_message(one)}", ())
             for one in nowhere
-            if not one.is_unsettled(review.policy.fail_on)
+        ),
+        *(
+            ("failover", "note", f"{', '.join(each.units[:20])}: {each.why}", ())
+            for each in wording.failovers_of(review)
         ),
         *(("file-left-out", "note", f"{skip.file}: {skip.describe()}", (skip.file,)) for skip in review.left_out),
     ]
@@ -116,7 +132,7 @@ def _notifications(review: Review) -> list[dict[str, Any]]:
 
 
 def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, Any]:
-    unplaced = wording.standing_of(finding) is wording.Standing.UNPLACED
+    needs_person = bool(wording.why_pending(finding)) and not finding.counts
     place: dict[str, Any] = {"artifactLocation": _artifact(finding.file)}
     if 0 < (start := finding.first_line) <= _LARGEST_LINE:
         place["region"] = {"startLine": start, "endLine": min(max(start, finding.last_line), _LARGEST_LINE)}
@@ -126,21 +142,19 @@ def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, An
     whole: dict[str, Any] = {
         "ruleId": wording.check_name(finding),
         "ruleIndex": index,
-        "level": "note" if unplaced else _STEPS[finding.severity][0],
-        "rank": _STEPS[finding.severity][1] + min(max(finding.agreement - 1, 0), 4),
+        "level": "warning" if needs_person else _STEPS[finding.severity][0],
+        "rank": _STEPS[finding.severity][1] + min(finding.agreement - 1, 4),
         "message": {"text": _message(finding)},
         "locations": [{"physicalLocation": place}],
     }
     if finding.fingerprint:
         whole["partialFingerprints"] = {"codeloupeFingerprint/v1": plain_line(finding.fingerprint, longest=200)}
     if why := wording.why_not_counted(finding):
-        by = finding.suppression
-        kind = "inSource" if by is not None and by.kind is SuppressionKind.INLINE else "external"
+        kind = "inSource" if _is_hidden_by_comment(finding) else "external"
         reason = plain_text(why, longest=_LONGEST_TEXT)
         whole["suppressions"] = [{"kind": kind, "status": "accepted", "justification": reason}]
     if with_history:
-        states = {"open": "unchanged", "dismissed": "unchanged", "fixed": "absent"}
-        whole["baselineState"] = states.get(finding.status.value, "new")
+        whole["baselineState"] = _BASELINE_STATES.get(finding.status, "new")
     if (edit := fix_of(finding).edit) is not None:
         lines = {"startLine": edit.line_start, "endLine": edit.line_end}
         change = {
@@ -150,6 +164,12 @@ def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, An
         text = "Replace these lines as suggested."
         whole["fixes"] = [{"description": {"text": text}, "artifactChanges": [change]}]
     return {**whole, "properties": _properties(finding)}
+
+
+def _is_hidden_by_comment(finding: Finding) -> bool:
+    if finding.suppression is None:
+        return finding.status is FindingStatus.SILENCED
+    return finding.suppression.kind is SuppressionKind.INLINE
 
 
 def _artifact(path: str) -> dict[str, str]:
@@ -171,7 +191,8 @@ def _message(finding: Finding) -> str:
         plain_line(finding.title, longest=500) or wording.check_name(finding),
         plain_text(finding.body, longest=_LONGEST_TEXT),
         f"Fix: {advice}" if advice else "",
-        "This could not be placed in the code." if wording.standing_of(finding) is wording.Standing.UNPLACED else "",
+        "" if finding.anchored else "The code of this finding was not found.",
+        f"Needs a person: {wording.why_pending(finding)}." if wording.why_pending(finding) else "",
     ]
     # Viewers make a link of `[words](address)`.
     return "\n\n".join(filter(None, parts)).replace("](", "] (")
@@ -185,8 +206,9 @@ def _properties(finding: Finding) -> dict[str, Any]:
         "expert": plain_line(finding.expert or "", longest=200) or None,
         **fields_of(finding, "status anchored"),
         "outsideChange": finding.outside_change,
-        **fields_of(finding, "agreement confidence"),
-        "verification": plain_text(finding.verification, longest=_LONGEST_TEXT) or None,
+        **fields_of(finding, "counts agreement"),
+        "verification": plain_text(wording.proof_text(finding), longest=_LONGEST_TEXT) or None,
+        "furtherClaims": [plain_line(claim, longest=500) for claim in wording.further_claims(finding)] or None,
         "commit": plain_line(finding.commit_sha or "", longest=100) or None,
     }
     return {name: value for name, value in known.items() if value is not None}

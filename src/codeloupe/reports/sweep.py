@@ -74,12 +74,6 @@ def _findings(commit: CommitReview) -> tuple[Finding, ...]:
     return commit.review.findings if commit.review is not None else ()
 
 
-def _why_not_counted(finding: Finding) -> str:
-    """Why a finding costs its commit nothing; empty for one that counts."""
-    is_unplaced = finding.is_open and not finding.anchored
-    return "could not be placed in the code" if is_unplaced else wording.why_not_counted(finding)
-
-
 def _ending(sweep: CommitSweep) -> str:
     """What the exit code says, as a sentence; empty when all is well."""
     if sweep.exit_code == 1:
@@ -128,11 +122,11 @@ def _details(page: Page, reviewed: CommitReview) -> list[Text]:
     findings = [replace(finding, commit_sha=None) for finding in wording.worst_first(_findings(reviewed))]
     sections = [
         page.item(page.sign("✖"), "bold yellow", page.clean(reviewed.failure), hang=0) if reviewed.failure else [],
-        *(finding_lines(page, finding) for finding in findings if finding.can_block),
+        *(finding_lines(page, finding) for finding in findings if finding.is_open),
         *(
-            finding_in_short(page, finding, note=f"not counted: {_why_not_counted(finding)}")
+            finding_in_short(page, finding, note=f"not counted: {wording.why_not_counted(finding)}")
             for finding in findings
-            if not finding.can_block
+            if not finding.is_open
         ),
         _plan(page, reviewed),
     ]
@@ -228,7 +222,7 @@ def _markdown_commit(reviewed: CommitReview) -> Iterator[str]:
     for finding in wording.worst_first(_findings(reviewed)):
         # The commit of a finding is named above it.
         yield from ("", finding_block(replace(finding, commit_sha=None)))
-        if why := _why_not_counted(finding):
+        if why := wording.why_not_counted(finding):
             yield from ("", f"not counted: {_line(why)}")
     if reviewed.plan:
         yield from ("", "Plan, test first:", "")
@@ -325,6 +319,7 @@ def _xml_commit(reviewed: CommitReview, whole: dict[str, Any]) -> dict[str, Any]
             "quote": _xml_code(finding.evidence),
             "suggestion": _xml_code(finding.suggestion),
             "replacement": _xml_code(fix_of(finding).code),
+            "claims": [{"claim": claim} for claim in wording.further_claims(finding)],
         }
         for finding, data in zip(_findings(reviewed), whole["findings"], strict=True)
     ]

@@ -13,7 +13,7 @@ from codeloupe.model.review import Review
 from codeloupe.reports import Layout, asset, wording
 from codeloupe.reports.page import BOLD, DIM, Page, Part, Text, cells, page_of, prose
 from codeloupe.reports.replacement import blocks_of, fenced, fix_of
-from codeloupe.reports.wording import SEVERITY_STYLES
+from codeloupe.reports.wording import SEVERITY_STYLES, Standing
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal
 
@@ -39,16 +39,21 @@ def code_lines(page: Page, code: str, *, sign: str, style: str, indent: int) -> 
 
 def finding_lines(page: Page, finding: Finding) -> list[Text]:
     """One finding in full; every string of it is untrusted and cleaned here."""
-    confirmed = finding.verification.startswith(Proof.CONFIRMED)
-    sign, style = (page.sign("✔"), "bold green") if confirmed else ("?", "bold yellow")
     note = f" {page.sign('·')} ".join(wording.origin_of(finding, with_id=False))
-    return [
+    lines = [
         *finding_in_short(page, finding, note=note, style=BOLD),
         *_quote(page, finding),
         *_labelled(page, "Why", finding.body, style=BOLD),
         *_fix(page, finding),
-        *_labelled(page, sign, finding.verification.rstrip(": "), style=style),
     ]
+    if finding.main_claim.proof is Proof.CONFIRMED:
+        lines += _labelled(page, page.sign("✔"), wording.proof_text(finding), style="bold green")
+    else:
+        lines += _labelled(page, "?", wording.proof_text(finding), style="bold yellow")
+    for claim in wording.further_claims(finding):
+        lines += _labelled(page, "Also", claim, style=BOLD)
+    lines += _labelled(page, "!", wording.why_pending(finding), style="bold yellow")
+    return lines
 
 
 def finding_in_short(page: Page, finding: Finding, *, note: str = "", style: str = "") -> list[Text]:
@@ -145,19 +150,17 @@ def _report(page: Page, review: Review) -> list[Text]:
     if review.nothing_to_review and not review.coverage.files_total and not review.errors:
         took = wording.duration(review.usage.duration_seconds)
         return [*opening, Text(), Text(("No changes to review", BOLD), (f" ({took})", DIM))]
-    opened, nowhere, refuted, closed = wording.by_standing(review.findings)
-    unplaced = [one for one in nowhere if not one.is_unsettled(review.policy.fail_on)]
-    sections = [
-        # Claims that would block are the first: the review cannot pass before a person has looked at them.
-        _section(page, "Needs a person", ("not placed in the code, not refuted", DIM), review.unsettled),
-        *(
-            _section(page, page.clean(path), counts_by_severity(found), wording.worst_first(found))
-            for path, found in wording.by_file(opened).items()
-        ),
-        _section(page, "Without a place", ("could not be placed in the code; never block", DIM), unplaced),
-        _in_short(page, "Refuted", refuted, note_of=wording.why_not_counted),
-        _in_short(page, "Set aside", closed, note_of=wording.why_set_aside),
+    groups = wording.by_standing(review.findings)
+    # The review cannot pass before a person has looked at the pending findings, so they come first.
+    sections = [_section(page, "Needs a person", ("could not be settled", DIM), groups[Standing.PENDING])]
+    for path, found in wording.by_file(groups[Standing.OPEN]).items():
+        sections.append(_section(page, page.clean(path), counts_by_severity(found), wording.worst_first(found)))
+    sections += [
+        _in_short(page, "Unproven", groups[Standing.UNPROVEN], note_of=wording.why_not_counted),
+        _in_short(page, "Refuted", groups[Standing.REFUTED], note_of=wording.why_not_counted),
+        _in_short(page, "Set aside", groups[Standing.SET_ASIDE], note_of=wording.why_set_aside),
         *_not_reviewed(page, review),
+        _failovers(page, review),
         _verdict(page, review),
     ]
     return [*opening, *(line for section in sections if section for line in (Text(), *section))]
@@ -219,6 +222,16 @@ def _not_reviewed(page: Page, review: Review) -> Iterator[list[Text]]:
     if rest := len(errors) - len(shown):
         problems += page.wrap((f"{page.sign('…')} {rest:,} more (-v shows them)", DIM), indent=_INDENT + 2)
     yield [Text(("Problems", BOLD)), *problems] if problems else []
+
+
+def _failovers(page: Page, review: Review) -> list[Text]:
+    """List the units that another agent answered, and why."""
+    lines: list[Text] = []
+    for failover in wording.failovers_of(review):
+        units = f"  {page.clean(failover.listed)}" if failover.listed else ""
+        words = Text((page.clean(failover.name), BOLD), "  ", page.clean(failover.why), (units, DIM))
+        lines += page.item(page.sign("·"), DIM, words)
+    return [Text(("Failover", BOLD)), *lines] if lines else []
 
 
 def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[Text]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -14,8 +13,9 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from codeloupe.model.agent import AGENTS, Usage
-from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
+from codeloupe.model.finding import Claim, Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import (
+    FAILOVER,
     NOT_INCLUDED,
     FailedUnit,
     Review,
@@ -23,12 +23,15 @@ from codeloupe.model.review import (
     ReviewError,
     SkippedFile,
     SkipReason,
+    UnitRecord,
     Verdict,
-    describe_claim,
+    describe_pending,
+    pending_reason,
 )
 from codeloupe.system.untrusted import plain_line
 
 NOTHING = "Nothing to review"
+NOT_FOUND = "its code was not found"
 SEVERITY_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
 _REVIEWER_NAMES = {
     "offline": "Offline review",
@@ -36,10 +39,22 @@ _REVIEWER_NAMES = {
     "cerberus": "Cerberus review",
     "command": "Review by a command",
 }
-_SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
-_HISTORY = {
+_SUPPRESSED_BY = {
+    SuppressionKind.BASELINE: "suppressed by the baseline",
+    SuppressionKind.INLINE: "suppressed by a comment in the code",
+    SuppressionKind.DISMISSAL: "dismissed",
+}
+# A new finding needs no word: every finding of a first review is new.
+_STATUS_WORDS = {
+    FindingStatus.NEW: "",
     FindingStatus.OPEN: "still open from an earlier review",
-    FindingStatus.REGRESSED: "back after it was fixed",
+    FindingStatus.REGRESSED: "back after it was fixed, silenced or gone",
+    FindingStatus.FIXED: "fixed",
+    FindingStatus.SILENCED: "silenced by a comment in the code",
+    FindingStatus.GONE: "gone: its file is no longer reviewed, or its analyser was switched off",
+    FindingStatus.REFUTED: "refuted",
+    FindingStatus.UNPROVEN: "unproven",
+    FindingStatus.DISMISSED: "dismissed",
 }
 
 
@@ -144,9 +159,10 @@ def outcome_of(review: Review) -> Outcome:
         return Outcome(word, Tone.BAD, hidden)
     if not review.complete:
         why = "could not review everything; nothing blocking found"
-        if claims := len(review.unsettled):
-            neither = f"{counted(claims, 'claim')} {threshold} could be neither placed in the code nor refuted"
-            why = neither if review.coverage.complete else f"{neither}; {why}"
+        pending = len(review.pending)
+        if pending:
+            needed = f"{counted(pending, 'finding needs', 'findings need')} a person to decide"
+            why = needed if review.coverage.complete else f"{needed}; {why}"
         accepted = "; accepted, since on_incomplete is pass" if review.policy.pass_when_incomplete else ""
         return Outcome("INCOMPLETE", Tone.CAUTION, f"{why}{accepted}")
     if review.verdict is not Verdict.PASS:
@@ -180,18 +196,25 @@ def _why_nothing(review: Review) -> str:
     return f"every changed file is left out ({', '.join(f'{count:,} {kind}' for kind, count in kinds)})"
 
 
-# What a finding counts for.
-Standing = StrEnum(
-    "Standing", {"OPEN": "open", "UNPLACED": "without a place", "REFUTED": "refuted", "SET_ASIDE": "set aside"}
-)
+class Standing(StrEnum):
+    """The group in which a report lists a finding. Only those of the first two are open."""
+
+    PENDING = "needs a person"
+    OPEN = "open"
+    UNPROVEN = "unproven"
+    REFUTED = "refuted"
+    SET_ASIDE = "set aside"
 
 
 def standing_of(finding: Finding) -> Standing:
-    """Open ones count; those without a place never block; refuted, suppressed and closed ones count for nothing."""
+    """Return the group of a finding; a pending one may count as well."""
     if finding.is_open:
-        return Standing.OPEN if finding.anchored else Standing.UNPLACED
-    refuted = finding.status is FindingStatus.REFUTED and finding.suppression is None
-    return Standing.REFUTED if refuted else Standing.SET_ASIDE
+        return Standing.PENDING if finding.is_pending else Standing.OPEN
+    if finding.suppression is None and finding.status is FindingStatus.UNPROVEN:
+        return Standing.UNPROVEN
+    if finding.suppression is None and finding.status is FindingStatus.REFUTED:
+        return Standing.REFUTED
+    return Standing.SET_ASIDE
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
@@ -204,9 +227,9 @@ def standing_so(findings: Iterable[Finding], standing: Standing) -> list[Finding
     return worst_first(finding for finding in findings if standing_of(finding) is standing)
 
 
-def by_standing(findings: Sequence[Finding]) -> tuple[list[Finding], ...]:
-    """Those that are open, without a place, refuted and set aside, each the worst first."""
-    return tuple(standing_so(findings, standing) for standing in Standing)
+def by_standing(findings: Sequence[Finding]) -> dict[Standing, list[Finding]]:
+    """Return the findings of each group, the worst first."""
+    return {standing: standing_so(findings, standing) for standing in Standing}
 
 
 def by_file(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
@@ -222,59 +245,112 @@ def short_id(finding: Finding) -> str:
     return plain_line(finding.fingerprint[:8], longest=8)
 
 
-def place_text(finding: Finding) -> str:
+def place_text(finding: Finding | Claim) -> str:
     """`a.py:12`; only the path where no line is known, and `?` where not even that is."""
     path = finding.file or "?"
     return f"{path}:{finding.line_start}" if finding.first_line > 0 else path
 
 
+def why_pending(finding: Finding) -> str:
+    """Explain why a finding needs a person; empty if it does not."""
+    return pending_reason(finding) if standing_of(finding) is Standing.PENDING else ""
+
+
 def why_not_counted(finding: Finding) -> str:
-    """Why a finding counts for nothing; empty for one that counts."""
+    """Explain why a finding does not count; empty if it counts, or needs a person."""
     if finding.is_open:
         return ""
-    if standing_of(finding) is Standing.REFUTED:
-        return finding.verification.strip(": \n") or "refuted"
-    by = finding.suppression
-    owner = f", {by.owner}" if by is not None and by.owner else ""
-    until = f", until {by.expires.isoformat()}" if by is not None and by.expires else ""
-    return f"{why_set_aside(finding)}{owner}{until}"
+    if finding.suppression is not None:
+        return _suppression_text(finding.suppression)
+    if finding.status in (FindingStatus.REFUTED, FindingStatus.UNPROVEN):
+        return _clean_proof(finding.verification) or _STATUS_WORDS[finding.status]
+    return status_text(finding)
 
 
 def why_set_aside(finding: Finding) -> str:
-    """What closed a finding: a suppression, or its status."""
+    """Name what closed a finding, without the owner and the end of a suppression."""
     if finding.suppression is None:
-        return finding.status.value
-    return f"suppressed by {_SUPPRESSED_BY[finding.suppression.kind]}: {finding.suppression.reason}".rstrip(": ")
+        return status_text(finding)
+    return _suppressed(finding.suppression)
+
+
+def status_text(finding: Finding) -> str:
+    """Return the status in words; empty for a new finding. A silenced one names the comment."""
+    words = _STATUS_WORDS[finding.status]
+    if finding.status is not FindingStatus.SILENCED:
+        return words
+    comments = dict.fromkeys(claim.silenced_by for claim in finding.claims if claim.silenced_by)
+    return f"{words}: {', '.join(comments)}" if comments else words
+
+
+def _suppressed(by: Suppression) -> str:
+    return f"{_SUPPRESSED_BY[by.kind]}: {by.reason}".rstrip(": ")
+
+
+def _suppression_text(by: Suppression) -> str:
+    owner = f", {by.owner}" if by.owner else ""
+    until = f", until {by.expires.isoformat()}" if by.expires else ""
+    return f"{_suppressed(by)}{owner}{until}"
+
+
+def _clean_proof(verification: str) -> str:
+    return verification.strip(": \n")
+
+
+def proof_text(finding: Finding) -> str:
+    """Return the proof of the main claim in words; empty if it has none."""
+    return _clean_proof(finding.main_claim.verification)
+
+
+def further_claims(finding: Finding) -> list[str]:
+    """Describe each claim after the main one in one line."""
+    return [claim_text(claim) for claim in finding.claims[1:]]
+
+
+def claim_text(claim: Claim) -> str:
+    """`high by codex, confirmed: it is reached`: severity, reporter, proof, and how the claim ended."""
+    parts = [f"{claim.severity.label} by {claim.reporter}"]
+    proof = " ".join(_clean_proof(claim.verification).split())
+    if proof:
+        parts.append(proof)
+    if claim.end is not None:
+        ended = claim.end.value
+        parts.append(f"{ended} by {claim.silenced_by}" if claim.silenced_by else ended)
+    if not claim.anchored:
+        parts.append(NOT_FOUND)
+    return ", ".join(parts)
 
 
 def counts_text(review: Review) -> str:
     """`1 high, 2 low; 1 refuted; 3 hidden below min_severity=medium`: everything found, nothing left unsaid."""
     counts = Counter(standing_of(finding) for finding in review.findings)
-    steps = Counter(f.severity for f in review.findings if standing_of(f) is Standing.OPEN)
-    open_ones = ", ".join(f"{steps[step]:,} {step.label}" for step in Severity if steps[step])
-    others = [f"{counts[s]:,} {s.value}" for s in Standing if s is not Standing.OPEN and counts[s]]
-    hidden = f"{review.hidden_findings:,} hidden below min_severity={review.policy.min_severity.label}"
-    return "; ".join([open_ones or "none", *others, *([hidden] if review.hidden_findings else [])])
+    steps = Counter(finding.severity for finding in review.findings if finding.can_block)
+    parts = [", ".join(f"{steps[step]:,} {step.label}" for step in Severity if steps[step]) or "none"]
+    if counts[Standing.PENDING]:
+        parts.append(counted(counts[Standing.PENDING], "needs a person", "need a person"))
+    closed = (Standing.UNPROVEN, Standing.REFUTED, Standing.SET_ASIDE)
+    parts += [f"{counts[standing]:,} {standing.value}" for standing in closed if counts[standing]]
+    if review.hidden_findings:
+        parts.append(f"{review.hidden_findings:,} hidden below min_severity={review.policy.min_severity.label}")
+    return "; ".join(parts)
 
 
 def origin_of(finding: Finding, *, with_id: bool = True) -> list[str]:
     """Where a finding comes from and what else is known of it, each in a few words, none twice."""
-    seen, sure = "", finding.confidence
+    who = finding.reviewer
     if finding.agreement > 1:
-        rest = len(finding.seen_by) - 4
+        # This names the reviewer too.
+        rest = finding.agreement - 4
         more = f" and {rest:,} more" if rest > 0 else ""
-        who = ", ".join(finding.seen_by[:4])
-        seen = f"seen by {who}{more}" if finding.seen_by else f"seen {finding.agreement} times"
+        who = f"seen by {', '.join(finding.seen_by[:4])}{more}"
     parts = [
         finding.category,
         finding.rule or "",
-        # Who saw it names the reviewer too.
-        "" if seen and finding.seen_by else finding.reviewer,
+        who,
         finding.expert or "",
-        seen,
         "outside the change" if finding.outside_change else "",
-        _HISTORY.get(finding.status, ""),
-        f"confidence {sure:.0%}" if sure is not None and math.isfinite(sure) else "",
+        "" if finding.anchored else NOT_FOUND,
+        status_text(finding) if finding.is_open else "",
         f"commit {finding.commit_sha[:10]}" if finding.commit_sha else "",
         f"id {short_id(finding)}" if finding.fingerprint and with_id else "",
     ]
@@ -291,13 +367,16 @@ def check_name(finding: Finding) -> str:
     return "".join(plain).strip("-./") or "general"
 
 
-CLAIM, UNIT, FILE, UNKNOWN = "unplaced-claim", "unit-failed", "file-not-reviewed", "incomplete"
+CLAIM = "pending-claim"
+UNIT = "unit-failed"
+FILE = "file-not-reviewed"
+UNKNOWN = "incomplete"
 
 
 class Gap(Struct, frozen=True):
     """One thing that should have been reviewed and was not; `files` are those it concerns, as far as is known.
 
-    `kind` is what is missing: the place of a claim that would block, a piece of work, a file, or something unnamed.
+    `kind` is what is missing: the proof of a claim, a piece of work, a file, or something unnamed.
     """
 
     kind: str
@@ -313,19 +392,66 @@ class Gap(Struct, frozen=True):
 def gaps_of(review: Review) -> tuple[Gap, ...]:
     """Everything that makes the review incomplete, claims for a person first; an incomplete one has at least one."""
     coverage = review.coverage
-    known = (
-        *(Gap(CLAIM, one.file or "?", describe_claim(one), (one.file,) * bool(one.file)) for one in review.unsettled),
-        *(Gap(UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed),
-        *(Gap(FILE, skip.file, skip.describe(), (skip.file,)) for skip in coverage.skipped if skip.is_gap),
-    )
-    unnamed = () if review.complete else (Gap(UNKNOWN, "the review", "not everything could be reviewed"),)
-    return known or unnamed
+    gaps: list[Gap] = []
+    for finding in review.pending:
+        files = (finding.file,) if finding.file else ()
+        gaps.append(Gap(CLAIM, finding.file or "?", describe_pending(finding), files))
+    gaps += [Gap(UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed]
+    gaps += [Gap(FILE, skip.file, skip.describe(), (skip.file,)) for skip in coverage.skipped if skip.is_gap]
+    if not gaps and not review.complete:
+        gaps.append(Gap(UNKNOWN, "the review", "not everything could be reviewed"))
+    return tuple(gaps)
 
 
 def errors_beside_gaps(review: Review) -> tuple[ReviewError, ...]:
-    """What else went wrong: errors that no gap tells already. One that does ends with the gap's reason."""
+    """Return the errors that neither a gap nor a failover describes; such an error ends with the gap's reason."""
     known = tuple({reason for gap in gaps_of(review) for reason in (gap.reason, gap.describe()) if reason})
-    return tuple(error for error in review.errors if not error.message.endswith(known))
+    has_failovers = bool(failovers_of(review))
+    return tuple(
+        error
+        for error in review.errors
+        if not error.message.endswith(known) and not (has_failovers and error.kind == FAILOVER)
+    )
+
+
+class Failover(Struct, frozen=True):
+    """Units that their first agent did not answer, with the same answer and for the same reasons."""
+
+    units: tuple[str, ...]
+    why: str
+
+    @property
+    def name(self) -> str:
+        """The unit, or how many units they are."""
+        return self.units[0] if len(self.units) == 1 else counted(len(self.units), "unit")
+
+    @property
+    def listed(self) -> str:
+        """The first of several units by name; empty for a single one, which `name` gives."""
+        if len(self.units) == 1:
+            return ""
+        more = f" and {len(self.units) - 12:,} more" if len(self.units) > 12 else ""
+        return ", ".join(self.units[:12]) + more
+
+
+def failovers_of(review: Review) -> list[Failover]:
+    """Return who answered each unit that its first agent did not answer, and why others did not.
+
+    A unit that was given to one agent only, without an answer, is a gap.
+    """
+    units: dict[str, list[str]] = defaultdict(list)
+    for record in review.coverage.units:
+        if record.unanswered and (record.answered_by or len(record.unanswered) > 1):
+            units[failover_text(record)].append(record.unit)
+    return [Failover(tuple(names), why) for why, names in units.items()]
+
+
+def failover_text(record: UnitRecord) -> str:
+    """`answered by codex with gpt-5; not answered by agent_sdk: timeout`."""
+    who = record.answered_by or "no agent"
+    model = f" with {record.model}" if record.answered_by and record.model else ""
+    others = "; ".join(f"not answered by {one.agent}: {one.reason}" for one in record.unanswered)
+    return f"answered by {who}{model}; {others}"
 
 
 def gaps_without_claims(review: Review) -> list[Gap]:

@@ -37,10 +37,11 @@ from codeloupe.model.baseline import (
     shown_path,
 )
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
+from codeloupe.model.finding import Finding, Severity, Source, SuppressionKind
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.store.records import replace_file
+from codeloupe.store.report_findings import read_finding
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 
@@ -371,8 +372,7 @@ def read_report(path: Path) -> ReviewedFindings:
         raise UsageError(f"{name} is not a JSON report of version 1", hint=_HINT)
     try:
         if "sweep_id" in document:
-            # What a sweep calls evidence is the place; the quote has a name of its own there.
-            found = tuple(_finding({**each, "evidence": each["quote"]}) for each in document["findings"])
+            found = tuple(map(_finding, document["findings"]))
             return ReviewedFindings(name, found, complete=all(each["reviewed"] is True for each in document["commits"]))
         errors = convert(document["errors"], tuple[ReviewError, ...])
         found = tuple(map(_finding, document["findings"]))
@@ -382,10 +382,8 @@ def read_report(path: Path) -> ReviewedFindings:
 
 
 def _finding(document: Mapping[str, Any]) -> Finding:
-    severity, fingerprint = Severity.parse(document["severity"]).value, document["fingerprint"].lower()
-    # What else a report says of the entry, such as an empty date, is not asked for.
-    by = document.get("suppression") and {key: document["suppression"][key] for key in ("kind", "reason")}
-    return convert({**document, "severity": severity, "fingerprint": fingerprint, "suppression": by or None}, Finding)
+    finding = read_finding(document)
+    return replace(finding, fingerprint=finding.fingerprint.lower())
 
 
 def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
@@ -415,20 +413,20 @@ def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
 
 
 def all_open(reviewed: ReviewedFindings) -> list[Finding]:
-    """Every finding that counts."""
+    """Return every open finding."""
     return [finding for finding in reviewed.findings if finding.fingerprint and finding.is_open]
 
 
 def entry_for(finding: Finding, acceptance: Acceptance) -> BaselineEntry:
-    """What is kept of a finding."""
+    """Return what the baseline keeps of a finding; only an analyser's rule identifies a defect."""
+    rules = [claim.rule for claim in finding.claims if claim.rule and claim.source is Source.ANALYSER]
     return BaselineEntry(
         fingerprint=finding.fingerprint,
         file=shown_path(finding.file),
         title=" ".join(finding.title.split())[:200],
-        # By its rule a finding is known without words.
-        body="" if finding.rule else " ".join(redact(finding.body).split())[:400],
+        body=" ".join(redact(finding.body).split())[:400],
         evidence=_telling_piece(finding.evidence),
-        rule=finding.rule or "",
+        rule=rules[0] if rules else "",
         severity=finding.claimed_severity,
         reason=acceptance.reason,
         owner=acceptance.owner,
@@ -474,7 +472,7 @@ def standings(baseline: Baseline, reviewed: ReviewedFindings | None, *, today: d
     used: set[str] = set()
     for finding in () if reviewed is None else reviewed.findings:
         if finding.suppression is None:
-            if finding.status in (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED):
+            if finding.is_open:
                 used.add(finding.fingerprint)
         elif finding.suppression.kind is SuppressionKind.BASELINE:
             used |= {finding.fingerprint, finding.suppression.entry}

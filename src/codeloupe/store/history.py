@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from codeloupe.errors import StoreError
 from codeloupe.model import history as model
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
+from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.interface import Connection, Database, persistent
 from codeloupe.store.records import Unreadable, decode, encode, pack, unpack
@@ -68,15 +68,6 @@ class _Prunable(NamedTuple):
     reviews: int
     findings: int
     size_bytes: int
-
-
-def with_source(finding: Finding) -> Finding:
-    """The finding with its source, which 0.1.0 did not save; no model refutes an analyser."""
-    if finding.source is not Source.AGENT or ANALYSER_NAMES.isdisjoint((finding.reviewer, *finding.seen_by)):
-        return finding
-    if finding.status is FindingStatus.REFUTED:
-        finding = replace(finding, status=FindingStatus.OPEN, verification="")
-    return replace(finding, source=Source.ANALYSER)
 
 
 class DatabaseHistory:
@@ -271,7 +262,7 @@ class DatabaseHistory:
         statement = f"SELECT f.payload FROM {_FINDINGS} WHERE {condition}"  # noqa: S608 - words of ours
         for (payload,) in self.database.select(statement, (*values, fingerprint)):
             with suppress(Unreadable):
-                return with_source(decode(Finding, payload))
+                return decode(Finding, payload)
         return None
 
     @persistent
@@ -375,7 +366,7 @@ class DatabaseHistory:
         for position, is_hidden, data in rows:
             finding = _decoded(Finding, data, f"finding {position + 1} of review {name}", problems)
             if finding is not None:
-                findings[bool(is_hidden)].append(with_source(finding))
+                findings[bool(is_hidden)].append(finding)
         if len(rows) != stored.findings:
             problems.append(f"review {name} had {stored.findings} findings, and {len(rows)} are left")
         review = replace(stored.record.review, findings=tuple(findings[0]), hidden=tuple(findings[1]))
@@ -536,3 +527,7 @@ def _where(repositories: Sequence[str] | None, **wanted: str | None) -> tuple[st
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = ["1 = 1"] if repositories is None else [f"repository IN ({_marks(repositories)})"]
     return " AND ".join([*conditions, *(f"{column} = ?" for column in given)]), [*(repositories or ()), *given.values()]
+
+
+OpenedHistory = Callable[[], AbstractContextManager[DatabaseHistory]]
+"""Opens the history; it may stay open afterwards."""

@@ -288,6 +288,9 @@ class RunStore(Protocol):
     def put_approval(self, run_id: str, approval: Approval) -> None:
         """Leave a person's word for a run, also while another process holds the lock."""
 
+    def left_approval(self, run_id: str, stage: str) -> Approval | None:
+        """Return the answer that was left on a stage, without taking it; None when there is none."""
+
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
         """The word that was left on a stage, which is then gone; None when there is none."""
 

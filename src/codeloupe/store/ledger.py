@@ -67,6 +67,9 @@ def content_key(
         **{name: getattr(request, name) for name in ("tools", "max_turns", "output_schema", "resume_session")},
         "context": list(request.context.items()),
     }
+    if request.accept_any_output:
+        # A caller that wants a checked answer must not get an unchecked one.
+        shaping["accept_any_output"] = True
     # JSON quotes every text, so no two fields can run into each other. Names inside a schema keep their order: a
     # model writes its answer in that order. Surrogates pass one by one, so that half a character is no crash.
     text = json.dumps(shaping, ensure_ascii=False, separators=(",", ":"), default=dict)

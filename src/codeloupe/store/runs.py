@@ -178,6 +178,16 @@ class DirectoryRunStore:
                 (directory / APPROVALS).mkdir(0o700)
             replace_file(approval_file(directory, approval.stage), data)
 
+    def left_approval(self, run_id: str, stage: str) -> Approval | None:
+        """Return the answer that was left on a stage, without taking it; None when there is none."""
+        with self._run(run_id, doing="read the answer for") as directory:
+            try:
+                return from_json(Approval, read_json(read_file(approval_file(directory, stage))))
+            except FileNotFoundError:
+                return None
+            except Unreadable as error:
+                raise Unreadable(f"the answer on {stage!r} cannot be read ({error})") from error
+
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
         """The answer that was left on a stage, which is then gone, readable or not; None when there is none."""
         with self._run(run_id, doing="read the answer for") as directory:

@@ -200,6 +200,14 @@ class SharedRunStore:
             (run_id, stage_key(approval.stage), pack(to_json(approval))),
         )
 
+    def left_approval(self, run_id: str, stage: str) -> Approval | None:
+        """Return the answer that was left on a stage, without taking it; None when there is none."""
+        statement = "SELECT payload FROM run_approvals WHERE run_id = ? AND stage = ? AND taken_by IS NULL"
+        rows = self.database.select(statement, (checked_name(run_id), stage_key(stage)))
+        if not rows:
+            return None
+        return self._read_approval(rows[0][0], run_id, stage)
+
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
         """The answer that was left on a stage, which is then gone, readable or not; None when there is none."""
         # Marked before it is removed: if the connection is lost in between, it is still ours.
@@ -210,8 +218,11 @@ class SharedRunStore:
         with suppress(StoreError):  # what is marked is nobody else's
             done = "DELETE FROM run_approvals WHERE run_id = ? AND stage = ? AND taken_by = ?"
             self.database.change(done, ours)
+        return self._read_approval(taken, run_id, stage)
+
+    def _read_approval(self, payload: bytes, run_id: str, stage: str) -> Approval:
         try:
-            return from_json(Approval, read_json(unpack(taken)))
+            return from_json(Approval, read_json(unpack(payload)))
         except Unreadable as error:
             message = f"the answer on {stage!r} of the run {run_id} cannot be read: {error}"
             raise StoreError(message, hint="give it again") from error

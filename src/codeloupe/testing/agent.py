@@ -48,8 +48,9 @@ class ScriptedAgent:
     repeats, or with `then="error"` the call fails as Crashed.
 
     A request with an `output_schema` needs a `Json` step, whose value is taken as it is; `Text` fails as
-    OutputInvalid. Limits of turns, money and time are kept. Every turn costs `cost_usd`; with None the
-    cost is not known. For one event loop at a time. `running` calls are under way now, at most `max_seen` were.
+    OutputInvalid, or is the answer with `accept_any_output`. Limits of turns, money and time are kept. Every turn
+    costs `cost_usd`; with None the cost is not known. For one event loop at a time. `running` calls are under way now,
+    at most `max_seen` were.
     """
 
     def __init__(
@@ -156,12 +157,12 @@ class ScriptedAgent:
     def _answer(self, step: Text | Json, request: AgentRequest, **spent: Any) -> AgentResult:
         text = step.text if isinstance(step, Text) else json.dumps(step.value)
         structured = None
-        if request.output_schema is not None:
-            if not isinstance(step, Json) or step.as_text:
-                message = f"{self.name} answered in text where a value for a schema was asked for"
-                hint = "Give the script a Json step."
-                raise errors.OutputInvalid(message, agent=self.name, raw_output=text, hint=hint)
+        if request.output_schema is not None and isinstance(step, Json) and not step.as_text:
             structured = step.value
+        elif request.output_schema is not None and not request.accept_any_output:
+            message = f"{self.name} answered in text where a value for a schema was asked for"
+            hint = "Give the script a Json step."
+            raise errors.OutputInvalid(message, agent=self.name, raw_output=text, hint=hint)
         return AgentResult(
             success=True,
             output=text,

@@ -12,8 +12,6 @@ from msgspec.structs import replace
 
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import ABOUT, USER_KEYS, Settings
-from codeloupe.engine.prepare import fetch
-from codeloupe.engine.settings import configure
 from codeloupe.errors import RunBusy, UsageError
 from codeloupe.git.mirrors import MirrorCache
 from codeloupe.git.pull_request import RemoteAddress, parse_remote
@@ -24,6 +22,8 @@ from codeloupe.model.review import Review
 from codeloupe.model.scope import CommitScope, PullRequestScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitQuery, CommitReview
 from codeloupe.pipelines.run import RunOptions
+from codeloupe.planning.prepare import fetch
+from codeloupe.planning.settings import configure
 from codeloupe.runtime import Runtime
 from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
@@ -159,7 +159,7 @@ def _listening(report: Report) -> Callable[[Event], None]:
                 stage = "reviewing"
             case UnitsPlanned(units=units):
                 total += units
-            case UnitFinished(findings=found, failure=failure):
+            case UnitFinished(claims=found, failure=failure):
                 done, failed, findings = done + 1, failed + bool(failure), findings + len(found)
             case FindingVerified():
                 stage = "verifying"

@@ -70,6 +70,29 @@ def test_a_recorded_answer_is_read_whole_and_a_failure_has_its_error() -> None:
     assert as_printed(claude_agent_sdk, event)["rate_limit_info"] == {"status": "rejected", "resetsAt": 50}
 
 
+def result_message(**changes: Any) -> claude_agent_sdk.ResultMessage:
+    fields = {"subtype": "success", "duration_ms": 1, "duration_api_ms": 1, "is_error": False, "num_turns": 1}
+    return claude_agent_sdk.ResultMessage(**{**fields, "session_id": "s1", "result": "hello", **changes})
+
+
+@pytest.mark.defect("F8")
+def test_anything_other_than_one_success_is_a_failure() -> None:
+    good = result_message()
+    broken = result_message(subtype="error_during_execution")
+    for messages in ((broken,), (good, good), (good, broken), (broken, good)):
+        with pytest.raises(Crashed):
+            answer_to(*messages)
+    assert answer_to(good).output == "hello"
+
+
+def answer_to(*messages: claude_agent_sdk.ResultMessage) -> AgentResult:
+    reading = AgentSdkAgent.reading(AgentSdkAgent.program, request(), unheard)
+    for message in messages:
+        reading.take(as_printed(claude_agent_sdk, message))
+    assert reading.last is not None
+    return reading.answer_in(reading.last, seconds=1, now=0)
+
+
 @pytest.fixture
 def started(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """How the SDK starts the program for a request with everything in it, in an environment with a secret."""
@@ -175,7 +198,8 @@ for agent in (AgentSdkAgent(), ApiAgent("openai:gpt", environment={"OPENAI_API_K
         print(error.hint)
 """
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("set()\npip install 'codeloupe[claude]'\npip install 'codeloupe[api]'\n", "")
+    hints = [f"pip install '.[{extra}]' in a checkout of codeloupe" for extra in ("claude", "api")]
+    assert (done.stdout.splitlines(), done.stderr) == (["set()", *hints], "")
 
 
 def test_the_check_tells_version_and_login(tmp_path: Path) -> None:

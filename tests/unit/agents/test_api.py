@@ -107,8 +107,17 @@ def test_what_the_model_thought_aloud_is_not_its_answer_but_is_kept_with_it(api:
     assert (result.output.strip(), result.raw_output) == ("Two things.", said)
     for draft in ('<think>So {"findings": []}, or not', '<think>{"findings": []}</think>\n'):
         error = failure_of(api, Text(draft), errors.OutputInvalid)
-        assert error.raw_output == draft
+        assert isinstance(error, errors.OutputInvalid)
+        assert (error.raw_output, error.output) == (draft, "")
         assert "thought aloud" in str(error)
+
+
+@every_vendor
+def test_an_answer_that_was_cut_off_is_told_without_the_drafts_before_it(api: str) -> None:
+    for thought, said in (('<think>{"findings": []}</think>', '{"findings": ['), ('<think>{"findings": []}', "")):
+        error = failure_of(api, MaxTokens(f"{thought}{said}"), errors.OutputInvalid)
+        assert isinstance(error, errors.OutputInvalid)
+        assert (error.output, error.cut_off, error.raw_output) == (said, True, f"{thought}{said}")
 
 
 @every_vendor

@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe import errors
 from codeloupe.agents.calls.budget import RunBudget
@@ -28,6 +29,7 @@ from codeloupe.model.agent import (
     PermissionMode,
     QuotaEnded,
     TokensSpent,
+    TokenUsage,
     TurnTaken,
 )
 from codeloupe.model.ports import Agent, AgentEventSink
@@ -228,13 +230,107 @@ class TestAnswers:
             assert error.message == "the answer of scripted is empty"
             assert (error.raw_output, error.session_id) == ("raw", "s1")
 
-    def test_a_structured_answer_is_read_from_text_too_and_noted_where_more_was_promised(self) -> None:
+    def test_a_text_that_is_the_value_will_do_and_is_noted_where_more_was_promised(self) -> None:
         asked = request(output_schema=SCHEMA)
         assert answered(ScriptedAgent([Json({"line": 3})]), asked).structured == {"line": 3}
-        for has_schema, text in ((False, "Here: "), (True, "Here: "), (False, "x" * 100_000)):
-            agent = Timed(outcome=result(f'{text}{{"line": 4}}'), limits=AgentLimits(schema=has_schema))
+        for has_schema in (False, True):
+            agent = Timed(outcome=result('```json\n{"line": 4}\n```'), limits=AgentLimits(schema=has_schema))
             answer = answered(agent, asked)
             assert (answer.structured, len(answer.notes)) == ({"line": 4}, has_schema)
+
+
+class TestAnyOutput:
+    """Answers to a request with `accept_any_output`."""
+
+    ASKED: AgentRequest = request(output_schema=SCHEMA, accept_any_output=True)
+
+    def test_an_answer_that_does_not_fit_is_returned_as_it_is(self) -> None:
+        for text in ('{"line": "x"}', 'Here: {"line": 4}', "nothing", '{"line": 4}'):
+            answer = answered(Timed(outcome=result(text)), self.ASKED)
+            assert (answer.output, answer.structured, answer.notes, answer.cut_off) == (text, None, (), False)
+        value = {"line": "x", "more": [1]}
+        assert answered(ScriptedAgent([Json(value)]), self.ASKED).structured == value
+        assert answered(ScriptedAgent([Json(value, as_text=True)]), self.ASKED).structured is None
+
+    @virtually
+    async def test_an_error_that_carries_the_answer_becomes_a_result_with_its_cost(self) -> None:
+        for cut_off in (False, True):
+            usage = TokenUsage(input_tokens=7, output_tokens=2)
+            error = OutputInvalid(
+                "it was cut off",
+                agent="scripted",
+                output='[{"line": 1}, {',
+                raw_output="raw",
+                cut_off=cut_off,
+                cost_usd=0.25,
+                usage=usage,
+                session_id="s1",
+            )
+            budget = spending()
+            asked = replace(self.ASKED, model="m")
+            answer, events = await call(ScriptedAgent([error]), asked, by=caller(budget=budget))
+            assert (answer.success, answer.output, answer.structured) == (True, '[{"line": 1}, {', None)
+            assert (answer.cut_off, answer.raw_output, answer.session_id) == (cut_off, "raw", "s1")
+            assert (answer.total_cost_usd, answer.usage, answer.model) == (0.25, usage, "m")
+            assert answer.notes == ("it was cut off",)
+            assert (budget.spent.usd, budget.spent.requests) == (0.25, 1)
+            assert [event.success for event in events if isinstance(event, AgentFinished)] == [True]
+
+    def test_an_answer_without_any_text_is_still_an_error(self) -> None:
+        for outcome in (result(" "), OutputInvalid("nothing came", agent="scripted", raw_output="a log")):
+            assert isinstance(failure(Timed(outcome=outcome), self.ASKED), OutputInvalid)
+
+    def test_a_value_that_is_not_json_is_left_to_the_text(self) -> None:
+        answer = answered(Timed(outcome=result("see", structured={"line": math.nan})), self.ASKED)
+        assert (answer.output, answer.structured) == ("see", None)
+        assert answer.notes == ("the structured answer of scripted was not used: a number is not finite",)
+
+
+class TestOneAgentOfAChain:
+    """A caller that decides itself which agent gets a question next."""
+
+    @staticmethod
+    async def outcome(agent: Agent, chain: list[Agent], *, by: AgentCaller | None = None) -> object:
+        try:
+            return await (by or caller()).call(
+                request(model="claude-opus-5-5"), agent=agent, emit=lambda _event: None, chain=chain
+            )
+        except AgentError as error:
+            return type(error)
+
+    @virtually
+    async def test_only_that_agent_is_asked_and_the_model_is_the_first_one_s(self) -> None:
+        first = ScriptedAgent([NotInstalled("missing", agent="claude_cli")], name="claude_cli")
+        second = ScriptedAgent([HELLO], name="codex")
+        assert await self.outcome(first, [first, second]) is NotInstalled
+        assert not second.requests
+        answer = await self.outcome(second, [first, second])
+        assert isinstance(answer, AgentResult)
+        assert [asked.model for asked in second.requests] == [None]
+        assert "not for claude-opus-5-5, which was meant for claude_cli" in answer.notes[0]
+
+    @virtually
+    async def test_a_missing_agent_is_started_once_unless_it_is_the_last(self) -> None:
+        by = caller()
+        first, last = (ScriptedAgent([NotInstalled("missing", agent=name)], name=name) for name in ("one", "two"))
+        for _ in range(2):
+            for agent in (first, last):
+                assert await self.outcome(agent, [first, last], by=by) is NotInstalled
+        assert (len(first.requests), len(last.requests)) == (1, 2)
+
+    @virtually
+    async def test_an_exhausted_budget_and_a_cancellation_are_told_from_other_failures(self) -> None:
+        agents: list[Agent] = [ScriptedAgent([Hang()], name="one"), ScriptedAgent([HELLO], name="two")]
+        none_left = caller(budget=spending(max_requests=1))
+        assert isinstance(await self.outcome(agents[1], agents, by=none_left), AgentResult)
+        assert await self.outcome(agents[0], agents, by=none_left) is BudgetExhausted
+        task = asyncio.create_task(self.outcome(agents[0], agents))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        crashed = ScriptedAgent([errors.Crashed("it crashed", agent="one")], name="one")
+        assert await self.outcome(crashed, [crashed, agents[1]]) is errors.Crashed
 
 
 @pytest.mark.requirement("R16")

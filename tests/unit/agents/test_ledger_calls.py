@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
@@ -18,7 +19,7 @@ from codeloupe.model.ports import Agent
 from codeloupe.store.interface import Ledger
 from codeloupe.store.ledger import Asked, DatabaseLedger, content_key, is_repeatable
 from codeloupe.store.sqlite import SqliteDatabase
-from codeloupe.testing import Delay, Hang, Json, ScriptedAgent, Text
+from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.unit.agents.samples import made_up_token, overloaded, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 
@@ -180,6 +181,30 @@ async def test_a_failure_is_not_stored_and_the_next_one_buys(ours: Run, theirs: 
     assert (await theirs.ask(ScriptedAgent([Json({"line": 1})]), asked)).structured == {"line": 1}
 
 
+@pytest.mark.defect("M1")
+@in_runs()
+async def test_every_answer_that_the_caller_accepts_is_stored(ours: Run, theirs: Run) -> None:
+    cut = OutputInvalid("it was cut off", agent="scripted", output='[{"line": 1}, {', cut_off=True, cost_usd=0.2)
+    steps: list[AgentStep] = [Json({"line": 1, "verdict": "x"}), Text('Here: {"line": 1}'), cut]
+    for number, step in enumerate(steps):
+        asked = request(f"Question {number}", output_schema=SCHEMA, accept_any_output=True)
+        bought = await ours.ask(ScriptedAgent([step]), asked)
+        kept = await theirs.ask(ScriptedAgent(then="error"), asked)
+        assert (bought.stored, bought.from_ledger) == (True, False)
+        assert (kept.stored, kept.from_ledger) == (True, True)
+        assert (kept.output, kept.structured) == (bought.output, bought.structured)
+        assert kept.cut_off == bought.cut_off == (step is cut)
+        assert kept.original_cost_usd == bought.total_cost_usd
+
+
+@in_runs()
+async def test_an_unchecked_answer_is_not_given_to_a_caller_that_wants_a_checked_one(ours: Run, theirs: Run) -> None:
+    asked = request(output_schema=SCHEMA)
+    await ours.ask(ScriptedAgent([Json({"no": "line"})]), replace(asked, accept_any_output=True))
+    answer = await theirs.ask(ScriptedAgent([Json({"line": 1})]), asked)
+    assert (answer.structured, answer.from_ledger) == ({"line": 1}, False)
+
+
 @in_runs()
 async def test_a_claim_that_was_left_is_taken_over_when_its_lease_ends_and_waiting_for_one_has_an_end(
     ours: Run, theirs: Run
@@ -273,7 +298,7 @@ async def test_an_answer_that_cannot_be_stored_or_claimed_on_is_used_all_the_sam
 
     answer = await ours.calls.answer("other", buy, agent="scripted", patience_seconds=1.0, fresh=False)
     assert not ours.is_claimed("other")
-    assert answer.output == "paid for"
+    assert (answer.output, answer.stored) == ("paid for", False)
     assert "could not be stored in the ledger" in answer.notes[0]
     buying = asyncio.create_task(ours.buy())
     await asyncio.sleep(20)
@@ -281,7 +306,7 @@ async def test_an_answer_that_cannot_be_stored_or_claimed_on_is_used_all_the_sam
     (tmp_path / "ledger.db").rename(tmp_path / "moved.db")
     (tmp_path / "ledger.db").mkdir()
     answer = await buying
-    assert answer.output == "an answer"
+    assert (answer.output, answer.stored) == ("an answer", False)
     assert "could not be stored in the ledger" in answer.notes[0]
 
 

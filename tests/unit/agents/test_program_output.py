@@ -255,6 +255,7 @@ class TestClaude:
             ({"is_error": None}, errors.Crashed),
             ({"is_error": "false"}, errors.Crashed),
             ({"terminal_reason": "aborted_streaming"}, errors.Crashed),
+            ({"subtype": "error_max_turns"}, errors.TurnsExhausted),
             ({"result": None}, errors.OutputInvalid),
             ({"result": " \n"}, errors.OutputInvalid),
             ({"result": 7}, errors.OutputInvalid),
@@ -270,6 +271,31 @@ class TestClaude:
             if type(error) is not kind:
                 wrong.append((change, error))
         assert wrong == []
+
+    @pytest.mark.defect("F8")
+    def test_any_subtype_other_than_success_is_a_failure(self) -> None:
+        for terminal_reason in ("completed", None):
+            for subtype in ("error_during_execution", "error_of_a_later_version", "", None, 7):
+                change = {"subtype": subtype, "is_error": False, "terminal_reason": terminal_reason}
+                change["result"] = "The operator is overloaded, and an invalid API key is accepted."
+                error = error_of(claude_run({**capture("claude", "answer").result, **change}))
+                assert isinstance(error, errors.Crashed)
+                assert error.hint
+                assert error.cost_usd
+                if subtype == "error_during_execution":
+                    assert "(error_during_execution)" in error.message
+
+    @pytest.mark.defect("F8")
+    def test_a_second_result_makes_the_run_a_failure(self) -> None:
+        good = capture("claude", "answer").result
+        bad = {**good, "subtype": "error_during_execution", "is_error": True, "total_cost_usd": 0.0}
+        for results in ((good, good), (good, bad), (bad, good), (good, good, good)):
+            error = error_of(claude_run(*results))
+            assert isinstance(error, errors.Crashed)
+            assert error.message == "claude_cli gave more than one result"
+            assert error.cost_usd == good["total_cost_usd"]
+            assert error.raw_output.count('"type": "result"') == 2
+        assert claude_run(good).replayed().output == "hello from fake"
 
     @pytest.mark.requirement("R10")
     def test_an_error_names_the_model_and_is_one_short_line_and_a_crash_keeps_the_last_words(self) -> None:

@@ -90,7 +90,7 @@ class TestStructuredAnswers:
         assert (error.raw_output, error.session_id, error.agent) == ("raw", "s1", "scripted")
         assert error.hint
         good = result(structured=GOOD)
-        assert check_output(good, SCHEMA) is good
+        assert check_output(good, SCHEMA) == good
 
     def test_what_has_no_end_or_is_too_large_is_a_failure_with_a_short_message(self) -> None:
         value: Any = 1
@@ -129,27 +129,35 @@ def test_the_same_item_twice_violates_unique_items_and_different_ones_do_not() -
 
 
 class TestAnswersInText:
-    def test_the_part_that_conforms_is_taken(self) -> None:
-        for text in [
-            json.dumps(GOOD),
-            f"```json\n{json.dumps(GOOD, indent=1)}\n```",
-            f"I looked at [1, 2] and found:\n{json.dumps(GOOD)}\nas {{said}}.",
-            f'{{"a much longer object": "{"x" * 100}"}} and {json.dumps(GOOD)}',
-        ]:
+    def test_a_text_that_is_nothing_but_the_value_is_read(self) -> None:
+        for text in (json.dumps(GOOD), f"\n{json.dumps(GOOD)}\n", f"```json\n{json.dumps(GOOD, indent=1)}\n```"):
             answer = check_output(result(text), SCHEMA)
             assert answer.structured == GOOD
             assert answer.output == text
 
+    @pytest.mark.defect("F1")
+    def test_a_value_that_prose_quotes_is_not_the_answer(self) -> None:
+        quoted = json.dumps({"findings": []})
+        for text in (
+            f"The comment says {quoted}, but the loop never ends.",
+            f"I looked at [1, 2] and found:\n{quoted}\nas {{said}}.",
+            f"```json\n{quoted}\n```\nThe loop never ends.",
+            f"{quoted}\n{quoted}",
+        ):
+            error = violation(result(text))
+            assert "text around the JSON" in error.message
+            assert error.output == text
+
     @pytest.mark.requirement("R12")
-    def test_one_without_such_a_part_is_a_failure_in_words_with_the_raw_text(self) -> None:
+    def test_any_other_text_is_a_failure_in_words_with_the_raw_text(self) -> None:
         rows: list[tuple[str, str]] = [
-            ("I found nothing.", "no JSON that can be read"),
-            ('{"findings": [', "no JSON that can be read"),
+            ("I found nothing.", "no JSON found"),
+            ('{"findings": [', "the JSON is cut off"),
             ('{"findings": [{}]}', "at $.findings[0]: 'line' is a required property"),
-            ('Here: {"findings": 3}', "at $.findings: 3 is not of type 'array'"),
-            ('{"findings": [], "findings": []}', "'findings' occurs more than once in one object"),
+            ('Here: {"findings": 3}', "text around the JSON"),
+            ('{"findings": [], "findings": []}', "key given twice: findings"),
             ("[" * 5000, "levels deep"),
-            # A whole answer that violates is not searched for parts.
+            # The parts of a value that violates the schema are not searched.
             (json.dumps({"result": GOOD, "note": "x" * 50}), "at $: "),
         ]
         for text, words in rows:

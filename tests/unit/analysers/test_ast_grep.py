@@ -58,6 +58,24 @@ def test_an_issue_has_its_place(tmp_path: Path) -> None:
     assert report.failed == {}
 
 
+def test_an_issue_that_a_comment_hides_is_reported_with_the_comment(tmp_path: Path) -> None:
+    files: Files = {
+        "a.js": f"// ast-grep-ignore: {RULE}\n{EVAL}{EVAL}",
+        "b.js": f"// ast-grep-ignore\n\nx;\n{EVAL}",
+        "c.js": f"// ast-grep-ignore: another-rule\n{EVAL}",
+        "d.php": "<p>\n<?php eval($_GET['code']); // ast-grep-ignore ?>\n",
+    }
+    report = scan(tmp_path, files, trusted=True)
+    assert report.failed == {}
+    assert [(issue.file, issue.line_start, issue.silenced_by) for issue in report.issues] == [
+        ("a.js", 2, f"// ast-grep-ignore: {RULE}"),
+        ("a.js", 3, ""),
+        ("b.js", 4, "// ast-grep-ignore"),
+        ("c.js", 2, ""),
+        ("d.php", 2, ""),
+    ]
+
+
 def test_what_a_test_may_do_is_no_issue_in_a_test(tmp_path: Path) -> None:
     code = f"const agent = new https.Agent({{ rejectUnauthorized: false }});\n{EVAL}"
     report = scan(tmp_path, {"src/server.js": code, "src/server.test.js": code})

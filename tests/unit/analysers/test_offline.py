@@ -20,8 +20,8 @@ from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.errors import AnalyserFailed, ProcessTimedOut
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.events import Event, LaneFinished, Warned
-from codeloupe.model.finding import Severity
-from codeloupe.model.ports import ReviewerOutcome, ReviewTask
+from codeloupe.model.finding import Severity, Source
+from codeloupe.model.ports import Plan, ReviewerResult
 from codeloupe.model.review import FailedUnit
 from tests.endings import PATIENCE_SECONDS
 from tests.rows import each
@@ -80,31 +80,31 @@ def changed(name: str, data: bytes, *, added: range | None = None) -> FileChange
     return FileChange(name, name, FileStatus.MODIFIED, "100644", "100644", hunks=(hunk,))
 
 
-def task_of(root: Path, files: Sequence[FileChange], **more: Any) -> ReviewTask:
+def plan_of(root: Path, files: Sequence[FileChange], **more: Any) -> Plan:
     change = Change(Scope(ScopeKind.UNCOMMITTED, None, None, "test"), tuple(files))
     fields = {"change": change, "files": tuple(files), "snapshot": root, "trusted": False}
-    return ReviewTask(**{**fields, "timeout_seconds": PATIENCE_SECONDS, **more})
+    return Plan(**{**fields, "timeout_seconds": PATIENCE_SECONDS, **more})
 
 
 def review(
     root: Path, files: Sequence[FileChange], *analysers: Analyser, events: list[Event] | None = None, **more: Any
-) -> ReviewerOutcome:
+) -> ReviewerResult:
     sink = [] if events is None else events
     reviewer = OfflineReviewer(analysers, why="a reason")
-    return asyncio.run(reviewer.review(task_of(root, files, **more), sink.append))
+    return asyncio.run(reviewer.review(plan_of(root, files, **more), sink.append))
 
 
 def test_a_finding_carries_the_issue_its_place_and_the_verbatim_line(tmp_path: Path) -> None:
     change = written(tmp_path, "a.py", "one\n    two = 2  # x\nthree\n")
     high = replace(issue(3, rule="high"), severity=Severity.HIGH)
-    finding, *others = review(tmp_path, [change], reporting(issue(3, rule="low"), high, issue(2))).findings
+    claim, *others = review(tmp_path, [change], reporting(issue(3, rule="low"), high, issue(2))).claims
     assert [other.rule for other in others] == ["high", "low"]
-    assert (finding.file, finding.line_start, finding.line_end) == ("a.py", 2, 2)
-    assert finding.evidence == "    two = 2  # x"
-    assert (finding.title, finding.body, finding.suggestion) == ("A title", "A body.", "A suggestion")
-    assert (finding.severity, finding.category) == (Severity.MEDIUM, "correctness")
-    assert (finding.reviewer, finding.rule, finding.agreement) == ("scripted", "rule", 1)
-    assert (finding.fingerprint, finding.anchored, finding.outside_change) == ("", True, False)
+    assert (claim.file, claim.line_start, claim.line_end) == ("a.py", 2, 2)
+    assert claim.evidence == "    two = 2  # x"
+    assert (claim.title, claim.body, claim.suggestion) == ("A title", "A body.", "A suggestion")
+    assert (claim.severity, claim.category) == (Severity.MEDIUM, "correctness")
+    assert (claim.reporter, claim.rule, claim.seen_by) == ("scripted", "rule", ("scripted",))
+    assert (claim.source, claim.anchored, claim.outside_change) == (Source.ANALYSER, True, False)
 
 
 @each(
@@ -115,14 +115,24 @@ def test_only_what_touches_an_added_line_is_kept_and_it_is_anchored_there(
     tmp_path: Path, start: int, end: int, anchored: int | None
 ) -> None:
     change = written(tmp_path, "a.py", "1\n2\n3\n4\n5\n6\n7\n8\n9\n", added=range(3, 6))
-    findings = review(tmp_path, [change], reporting(issue(start, end))).findings
-    assert [finding.line_start for finding in findings] == ([] if anchored is None else [anchored])
+    claims = review(tmp_path, [change], reporting(issue(start, end))).claims
+    assert [claim.line_start for claim in claims] == ([] if anchored is None else [anchored])
+
+
+def test_a_silenced_issue_is_a_claim_that_says_so(tmp_path: Path) -> None:
+    change = written(tmp_path, "a.py", "one  # noqa\ntwo\n")
+    events: list[Event] = []
+    silenced = replace(issue(1), silenced_by="# noqa")
+    result = review(tmp_path, [change], reporting(silenced, issue(2)), events=events)
+    # A later round needs it, to tell a silenced finding from a fixed one.
+    assert [(claim.line_start, claim.silenced_by) for claim in result.claims] == [(1, "# noqa"), (2, "")]
+    assert [event.findings for event in events if isinstance(event, LaneFinished)] == [1]
 
 
 def test_evidence_is_readable_and_at_most_five_lines_and_a_thousand_characters(tmp_path: Path) -> None:
     lines = [*(b"line %d" % number for number in range(1, 20)), b"x" * 5000, b"caf\xe9 = 1\r", b""]
     change = written(tmp_path, "a.py", b"\n".join(lines))
-    many, wide, odd = review(tmp_path, [change], reporting(issue(2, 19), issue(20), issue(21))).findings
+    many, wide, odd = review(tmp_path, [change], reporting(issue(2, 19), issue(20), issue(21))).claims
     assert many.evidence == "line 2\nline 3\nline 4\nline 5\nline 6"
     assert (wide.evidence, odd.evidence) == ("x" * 1000, "caf\ufffd = 1")
 
@@ -132,36 +142,36 @@ def test_reports_of_one_defect_are_one_finding_and_different_ones_stay_apart(tmp
     secret = written(tmp_path, "src/a.py", f'password = "{TOKEN}"\n')
     swallowed = written(tmp_path, "a.py", "try:\n    print()\nexcept:\n    pass\n")
     two = written(tmp_path, "b.py", "print(unknown); import os\n")
-    (finding,) = review(tmp_path, [secret], RuffAnalyser(), SecretsAnalyser()).findings
-    assert (finding.rule, finding.reviewer) == ("github-token", "detect-secrets")
-    assert (finding.severity, finding.agreement) == (Severity.HIGH, 2)
-    (finding,) = review(tmp_path, [swallowed], RuffAnalyser()).findings
-    assert (finding.line_start, finding.agreement) == (3, 1)
-    assert [found.rule for found in review(tmp_path, [two], RuffAnalyser()).findings] == ["F821", "F401"]
+    (claim,) = review(tmp_path, [secret], RuffAnalyser(), SecretsAnalyser()).claims
+    assert (claim.rule, claim.reporter) == ("github-token", "detect-secrets")
+    assert (claim.severity, claim.seen_by) == (Severity.HIGH, ("detect-secrets", "ruff"))
+    (claim,) = review(tmp_path, [swallowed], RuffAnalyser()).claims
+    assert (claim.line_start, claim.seen_by) == (3, ("ruff",))
+    assert [found.rule for found in review(tmp_path, [two], RuffAnalyser()).claims] == ["F821", "F401"]
 
 
 @pytest.mark.program
 def test_a_secret_is_masked_in_every_finding_of_its_line(tmp_path: Path) -> None:
     change = written(tmp_path, "src/a.py", f'print(unknown, "{TOKEN}")\nx = 1\n')
     telling = reporting(issue(1, 2, file="src/a.py", title=f"About {TOKEN}"), name="telling")
-    outcome = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser(), telling)
-    assert {found.reviewer for found in outcome.findings} == {"ruff", "detect-secrets", "telling"}
-    assert TOKEN not in repr(outcome)
-    assert {found.evidence.split("\n")[0] for found in outcome.findings} == {'print(unknown, "ghp_********")'}
-    assert "About ghp_********" in {found.title for found in outcome.findings}
+    result = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser(), telling)
+    assert {found.reporter for found in result.claims} == {"ruff", "detect-secrets", "telling"}
+    assert TOKEN not in repr(result)
+    assert {found.evidence.split("\n")[0] for found in result.claims} == {'print(unknown, "ghp_********")'}
+    assert "About ghp_********" in {found.title for found in result.claims}
 
 
 @pytest.mark.program
 def test_a_secret_across_the_cut_of_long_evidence_and_the_body_of_a_key_are_masked(tmp_path: Path) -> None:
     change = written(tmp_path, "src/a.py", " " * 980 + f'x = "{TOKEN}"\n')
-    (finding,) = review(tmp_path, [change], SecretsAnalyser()).findings
-    assert TOKEN[4:12] not in finding.evidence
+    (claim,) = review(tmp_path, [change], SecretsAnalyser()).claims
+    assert TOKEN[4:12] not in claim.evidence
     body = [TOKEN[4:] * 2, TOKEN[10:] * 2]
     lines = ["-----BEGIN " + "PRIVATE KEY-----", *body, "-----END " + "PRIVATE KEY-----", ""]
     change = written(tmp_path, "src/key.pem", "\n".join(lines))
-    outcome = review(tmp_path, [change], SecretsAnalyser(), reporting(issue(1, 4, file="src/key.pem")))
-    assert len(outcome.findings) == 2
-    assert not [row for row in body if row[4:20] in repr(outcome)]
+    result = review(tmp_path, [change], SecretsAnalyser(), reporting(issue(1, 4, file="src/key.pem")))
+    assert len(result.claims) == 2
+    assert not [row for row in body if row[4:20] in repr(result)]
 
 
 FAILURES = [
@@ -185,13 +195,13 @@ def test_an_analyser_that_fails_or_hangs_takes_nothing_from_the_others(
     events: list[Event] = []
     limits = {} if error else {"timeout_seconds": 0.2}
     analysers = (ScriptedAnalyser(broken, name="broken"), reporting(issue(1)))
-    outcome = review(tmp_path, files, *analysers, events=events, **limits)
-    assert [found.reviewer for found in outcome.findings] == ["scripted"]
-    assert outcome.units_failed == (FailedUnit("broken", ("a.py", "b.py"), reason),)
-    assert [(item.kind, item.message) for item in outcome.errors] == [
+    result = review(tmp_path, files, *analysers, events=events, **limits)
+    assert [found.reporter for found in result.claims] == ["scripted"]
+    assert result.units_failed == (FailedUnit("broken", ("a.py", "b.py"), reason),)
+    assert [(item.kind, item.message) for item in result.errors] == [
         ("analyser_failed", f"broken could not review: {reason}")
     ]
-    assert outcome.units_total == 2
+    assert result.units_total == 2
     finished = {event.lane: event for event in events if isinstance(event, LaneFinished)}
     assert finished["broken"].failure == reason
     assert (finished["scripted"].findings, finished["scripted"].failure) == (1, None)
@@ -200,19 +210,19 @@ def test_an_analyser_that_fails_or_hangs_takes_nothing_from_the_others(
 def test_a_file_that_an_analyser_could_not_read_is_a_failed_unit(tmp_path: Path) -> None:
     files = [written(tmp_path, name, "1\n") for name in ("a.py", "b.py")]
     events: list[Event] = []
-    outcome = review(tmp_path, files, reporting(issue(1), failed={"b.py": "it is odd"}), events=events)
-    assert outcome.units_failed == (FailedUnit("scripted", ("b.py",), "it is odd"),)
-    assert len(outcome.findings) == 1
+    result = review(tmp_path, files, reporting(issue(1), failed={"b.py": "it is odd"}), events=events)
+    assert result.units_failed == (FailedUnit("scripted", ("b.py",), "it is odd"),)
+    assert len(result.claims) == 1
     assert Warned("scripted could not review 1 file: b.py: it is odd") in events
 
 
 def test_of_a_bare_diff_secrets_are_found_and_the_other_analysers_say_that_they_could_not(tmp_path: Path) -> None:
     change = changed("src/a.py", f'x = 1\ny = "{TOKEN}"\n'.encode(), added=range(2, 3))
-    outcome = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser(), without_content=frozenset({"src/a.py"}))
-    (finding,) = outcome.findings
-    assert (finding.rule, finding.line_start, finding.evidence) == ("github-token", 2, 'y = "ghp_********"')
-    assert outcome.units_failed == (FailedUnit("ruff", ("src/a.py",), "only the diff is known, not the whole file"),)
-    assert outcome.units_total == 2
+    result = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser(), without_content=frozenset({"src/a.py"}))
+    (claim,) = result.claims
+    assert (claim.rule, claim.line_start, claim.evidence) == ("github-token", 2, 'y = "ghp_********"')
+    assert result.units_failed == (FailedUnit("ruff", ("src/a.py",), "only the diff is known, not the whole file"),)
+    assert result.units_total == 2
 
 
 def test_files_that_do_not_exist_after_the_change_are_not_looked_at_and_missing_ones_are_not_clean(
@@ -222,10 +232,12 @@ def test_files_that_do_not_exist_after_the_change_are_not_looked_at_and_missing_
     link = replace(changed("link.py", b"target\n"), new_mode="120000")
     renamed = FileChange("old.py", "new.py", FileStatus.RENAMED, similarity=100)
     analyser = reporting()
-    outcome = review(tmp_path, [deleted, link, renamed], analyser)
-    assert outcome == replace(ReviewerOutcome(), usage=outcome.usage)
-    outcome = review(tmp_path, [changed("missing.py", b"1\n")], analyser)
-    assert [(unit.unit, unit.files) for unit in outcome.units_failed] == [("snapshot", ("missing.py",))]
+    result = review(tmp_path, [deleted, link, renamed], analyser)
+    # The analyser has nothing to say about them, so that earlier claims in them end.
+    everything = frozenset({"gone.py", "link.py", "new.py"})
+    assert result == ReviewerResult(completed={"scripted": everything, "links": everything}, usage=result.usage)
+    result = review(tmp_path, [changed("missing.py", b"1\n")], analyser)
+    assert [(unit.unit, unit.files) for unit in result.units_failed] == [("snapshot", ("missing.py",))]
     assert analyser.targets == []
 
 
@@ -237,21 +249,21 @@ def test_no_link_leads_out_of_the_snapshot(tmp_path: Path) -> None:
     (root / "link.py").symlink_to(outside / "a.py")
     (root / "directory").symlink_to(outside)
     names = ("link.py", "directory/a.py", "../outside/a.py", str(outside / "a.py"), "nul\0.py")
-    outcome = review(root, [changed(name, b"print(unknown)\n") for name in names], RuffAnalyser())
-    assert outcome.findings == ()
-    assert {unit.files[0] for unit in outcome.units_failed} == set(names)
+    result = review(root, [changed(name, b"print(unknown)\n") for name in names], RuffAnalyser())
+    assert result.claims == ()
+    assert {unit.files[0] for unit in result.units_failed} == set(names)
 
 
 def test_an_analyser_gets_only_the_files_it_accepts_and_their_added_lines(tmp_path: Path) -> None:
     files = [written(tmp_path, "a.py", "1\n2\n3\n", added=range(2, 4)), written(tmp_path, "a.js", "1\n")]
     python, nothing = reporting(ending=".py"), reporting(ending=".go")
     events: list[Event] = []
-    outcome = review(tmp_path, files, python, nothing, trusted=True, timeout_seconds=7.0, events=events)
+    result = review(tmp_path, files, python, nothing, trusted=True, timeout_seconds=7.0, events=events)
     (target,) = python.targets
     assert (target.root, target.files, target.added_lines) == (tmp_path, ("a.py",), {"a.py": frozenset({2, 3})})
     assert (target.trusted, target.timeout_seconds) == (True, 7.0)
     assert nothing.targets == []
-    assert outcome.units_total == 1
+    assert result.units_total == 1
     assert len(events) == 1
 
 
@@ -270,8 +282,8 @@ def test_cancellation_is_passed_on_to_every_analyser_and_raised(tmp_path: Path) 
             raise AssertionError
 
         reviewer = OfflineReviewer([ScriptedAnalyser(behaviour, name=name) for name in "ab"], why="")
-        task = task_of(tmp_path, [written(tmp_path, "a.py", "1\n")])
-        running = asyncio.ensure_future(reviewer.review(task, lambda _: None))
+        plan = plan_of(tmp_path, [written(tmp_path, "a.py", "1\n")])
+        running = asyncio.ensure_future(reviewer.review(plan, lambda _: None))
         await started.wait()
         running.cancel()
         await running

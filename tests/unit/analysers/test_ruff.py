@@ -175,6 +175,40 @@ def test_a_file_that_holds_ruff_up_does_not_hide_the_others(tmp_path: Path) -> N
     assert "did not finish" in failed["0.py"]
 
 
+SILENCED = [
+    ("eval(input())  # noqa: S307 - on purpose\n", "# noqa: S307"),
+    ("eval(input())  #NoQA:S307,E501\n", "#NoQA:S307,E501"),
+    ("# ruff: noqa: S307\nx = 1  # noqa: E741\neval(input())\n", "# ruff: noqa: S307"),
+    ("eval(input())\n# ruff: noqa\n", "# ruff: noqa"),
+    ("# flake8: noqa\neval(input())\n", "# flake8: noqa"),
+    ("x = f'''\n{eval(input())}\n'''  # noqa: S307\n", "# noqa: S307"),
+    ("from os import (  # noqa: F401\n    sep,\n)\n", "# noqa: F401"),
+]
+
+
+@each(("code", "comment"), SILENCED)
+def test_an_issue_that_a_comment_hides_is_reported_with_the_comment(code: str, comment: str, tmp_path: Path) -> None:
+    report = check(tmp_path, {"a.py": code}, trusted=True)
+    assert report.failed == {}
+    assert [issue.silenced_by for issue in report.issues] == [comment]
+
+
+def test_a_comment_silences_only_what_it_names(tmp_path: Path) -> None:
+    report = check(tmp_path, {"a.py": "eval(unknown)  # noqa: S307\neval(input())  # noqa: F401\n"}, trusted=True)
+    silenced = {(issue.rule, issue.line_start): issue.silenced_by for issue in report.issues}
+    assert silenced == {("S307", 1): "# noqa: S307", ("F821", 1): "", ("S307", 2): ""}
+
+
+def test_ruff_runs_again_only_on_files_with_a_comment(tmp_path: Path) -> None:
+    program = tmp_path / "ruff"
+    log = f"(echo \"$@\" | grep -o -e --ignore-noqa; cat arguments) >> '{tmp_path}/log'"
+    program.write_text(f"#!/bin/sh\n{log}\necho '[]'\n", encoding="ascii")
+    program.chmod(0o755)
+    files = {"0.py": "x = 1\n", "1.py": "x = 1  # noqa\n"}
+    analyse(RuffAnalyser(str(program)), tmp_path, files, trusted=True)
+    assert (tmp_path / "log").read_text().split() == ["0.py", "1.py", "--ignore-noqa", "1.py"]
+
+
 # ruff takes every text with SQL words and a hole for an injection; what cannot be one must not hold up a push.
 
 HARMLESS = [

@@ -186,9 +186,19 @@ def test_a_secret_is_found_in_bytes_that_are_not_utf8_and_anywhere_in_a_long_lin
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_an_allowlist_comment_above_counts_only_in_a_trusted_change(tmp_path: Path, trusted: bool) -> None:
+def test_an_allowlist_comment_above_silences_only_in_a_trusted_change(tmp_path: Path, trusted: bool) -> None:
     text = f'# pragma: allowlist nextline secret\npassword = "{made_up(20)}"\n'
-    assert bool(search(tmp_path, {APP: text}, trusted=trusted).issues) is not trusted
+    (issue,) = search(tmp_path, {APP: text}, trusted=trusted).issues
+    assert issue.silenced_by == ("# pragma: allowlist nextline secret" if trusted else "")
+
+
+def test_a_silenced_secret_is_sensitive_and_in_no_issue(tmp_path: Path) -> None:
+    value = made_up(20)
+    report = search(tmp_path, {APP: f'password = "{value}"  # pragma: allowlist secret {value}\n'}, trusted=True)
+    (issue,) = report.issues
+    assert issue.silenced_by == "# pragma: allowlist secret"
+    assert value not in repr(issue)
+    assert value in report.sensitive[APP][1]
 
 
 def test_a_file_that_lost_lines_or_vanished_is_not_clean(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from codeloupe.cli.commits import configure, run
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.calls import PROMPT_VERSION
-from codeloupe.engine.choose import ChosenReviewer
-from codeloupe.engine.history import opened_history
 from codeloupe.errors import NotLoggedIn
+from codeloupe.history import opened_history
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.history import HistoryQuery
 from codeloupe.model.review import ReviewerInfo
+from codeloupe.reviewers.choose import ChosenReviewer
+from codeloupe.reviewers.prompt import PROMPT_VERSION
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.rows import each
 from tests.sweep_history import Made, claim, make_commits, numbered_commits

@@ -11,9 +11,9 @@ import pytest
 
 from codeloupe.cli import history as verb
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.history import opened_history
 from codeloupe.errors import NotARepository, OutputError, StoreError, UsageError
 from codeloupe.git.identity import find_identity
+from codeloupe.history import opened_history
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Policy
 from tests.repository import GitRepository
@@ -149,7 +149,7 @@ def test_another_policy_gives_its_own_exit_code_and_what_was_not_kept_cannot_be_
     save(3, hidden_findings=3, policy=Policy(min_severity=Severity.HIGH))
     refused(
         run,
-        (["render", "last", "--fail-on", "low"], "3 findings below high were not kept"),
+        (["render", "last", "--fail-on", "low"], "3 findings below high were not stored"),
         (["render", "last", "--format", "pdf"], "'pdf' is not a format"),
         (["render", "last", "--fail-on", "worst"], "--fail-on: not a severity: 'worst'"),
     )

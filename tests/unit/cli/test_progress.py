@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from codeloupe.cli.main import _Forgiving
 from codeloupe.cli.progress import AgentProgress, ProgressDisplay, ProgressMode, choose_mode
 from codeloupe.model import agent, events
-from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import ReviewerInfo
 from tests.endings import comes_to_pass
 from tests.rows import each
@@ -27,14 +27,16 @@ EVENTS: list[events.Event] = [
     events.LaneFinished("ast-grep", 0, 61.0, failure="timed out"),
     events.Warned("ast-grep timed out"),
 ]
-FOUND = events.UnitFinished("agent_sdk", "app/db.py", (finding(), finding(severity=Severity.LOW, title="Nit")), 4.2)
+CLAIM = finding().main_claim
+NIT = finding(severity=Severity.LOW, title="Nit").main_claim
+FOUND = events.UnitFinished("agent_sdk", "app/db.py", (CLAIM, NIT), 4.2)
 REVIEWING: list[events.Event] = [
     events.UnitsPlanned("agent_sdk", 23, 34_000),
     events.StageStarted("reviewing", "12 files"),
     FOUND,
     events.UnitFinished("agent_sdk", "a.py:1-40", (), 0.01, from_ledger=True),
     events.UnitFinished("agent_sdk", "b.py", (), 60.0, failure="timeout: no answer in time"),
-    events.FindingVerified(finding(status=FindingStatus.REFUTED), "refuted"),
+    events.FindingVerified(finding(), "refuted"),
 ]
 PARTLY = sweep.failed_review(findings=(sweep.finding(Severity.LOW),))
 COMMITS: list[events.Event] = [
@@ -116,7 +118,7 @@ class TestPlainLines:
         ]
 
     def test_hundreds_of_findings_or_units_do_not_fill_the_log(self) -> None:
-        found = lines(events.UnitFinished("codex", "a.py", (finding(),) * 1_234, 1.0))
+        found = lines(events.UnitFinished("codex", "a.py", (CLAIM,) * 1_234, 1.0))
         assert (len(found), found[-1]) == (52, "  and 1,184 more")
         quiet = [events.UnitFinished("codex", f"{number}.py", (), 1.0) for number in range(1, 500)]
         troubled = events.UnitFinished("codex", "bad.py", (), 1.0, failure="timeout")
@@ -160,7 +162,7 @@ class TestPlainLines:
             events.LaneFinished("##[group]x", 1, 0.1),
             events.StageStarted("\x07", "\x9b"),
             events.Warned("x" * 100_000),
-            events.UnitFinished("c", "\x1b[2J", (hostile,), 1.0),
+            events.UnitFinished("c", "\x1b[2J", hostile.claims, 1.0),
             events.AgentActivity("::u", agent.FellBack("\x07", "##[group]", "\u202e\n")),
             events.ReviewerChosen(ReviewerInfo("\x1b", "::stop")),
         )
@@ -226,6 +228,13 @@ class TestTheLiveLine:
     )
     def test_it_counts_units_findings_and_reviewers(self, events: list[events.Event], words: list[str]) -> None:
         assert tally(*events) == words
+
+    def test_only_stored_answers_count_as_stored(self) -> None:
+        display = ProgressDisplay(mode=ProgressMode.SILENT)
+        stored = replace(FINISHED, stored=True)
+        for event in calls("a", stored, FINISHED, stored):
+            display.emit(event)
+        assert display.answers_stored == 2
 
     def test_a_call_runs_from_its_attempt_on_and_not_while_it_waits(self) -> None:
         started, attempt = agent.AgentStarted("codex", None), agent.AttemptStarted("codex", 1, 3)

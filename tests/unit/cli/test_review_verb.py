@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from codeloupe import engine as engine_run
 from codeloupe.cli import review as verb
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.verbs import set_up_logging
 from codeloupe.config.schema import Settings
-from codeloupe.engine import run as engine_run
-from codeloupe.model.agent import Usage
+from codeloupe.model.agent import AgentFinished, Usage
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.events import UnitFinished, UnitsPlanned
+from codeloupe.model.events import AgentActivity, UnitsPlanned
 from codeloupe.model.review import Policy, Preview, Review
 from codeloupe.model.scope import DefaultScope
 from tests.repository import GitRepository
@@ -62,7 +63,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, repository: GitRepository) -> Stage:
     # The review itself has its own tests; here it would only stand in the way of asking for every outcome.
     standing_in = Stage()
     monkeypatch.setattr(engine_run, "review", standing_in.review)
-    monkeypatch.setattr("codeloupe.engine.preview.preview", standing_in.preview)
+    monkeypatch.setattr("codeloupe.previews.preview", standing_in.preview)
     monkeypatch.chdir(repository.path)
     return standing_in
 
@@ -104,10 +105,13 @@ def test_a_resumed_review_says_what_came_from_the_ledger(
 @pytest.mark.defect("U7")
 def test_an_interrupted_review_says_what_is_kept_and_how_to_go_on(stage: Stage) -> None:
     stage.outcome = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt, match="nothing was answered yet; `codeloupe review --resume` continues"):
+    with pytest.raises(KeyboardInterrupt, match="no answer is stored yet; `codeloupe review --resume` continues"):
         run()
-    stage.events = [UnitsPlanned("codex", 3, 900), UnitFinished("codex", "a.py", (), 1.0)]
-    kept = "1 of 3 answers are kept and not asked for again; `codeloupe review --resume -q` continues"
+    ended = AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_usd=None)
+    stored = AgentActivity("a.py", replace(ended, stored=True))
+    lost = AgentActivity("b.py", ended)
+    stage.events = [UnitsPlanned("codex", 3, 900), stored, lost]
+    kept = "1 answer is stored and not asked for again; `codeloupe review --resume -q` continues"
     with pytest.raises(KeyboardInterrupt, match=kept):
         run("--fresh", "-q")
 

@@ -35,7 +35,7 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
     assert loaded.isdisjoint(HEAVY)
     others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
     assert loaded.isdisjoint(
-        {*others, "codeloupe.analysers", "codeloupe.engine.run", "codeloupe.engine.prompt", "codeloupe.testing"}
+        {*others, "codeloupe.analysers", "codeloupe.engine", "codeloupe.reviewers.prompt", "codeloupe.testing"}
     )
 
 

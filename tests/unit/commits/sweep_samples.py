@@ -7,11 +7,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.commits.sweep import Assignment, exit_code, overall_score, plan_of, summarise, verdict
-from codeloupe.engine.verdict import score
+from codeloupe.findings.verdict import score
 from codeloupe.model.change import Change, Commit, Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.model.sweep import CommitCategory, CommitReview, CommitSweep
+from tests.findings_material import make_finding
 
 MADE = datetime(2024, 5, 31, 12, 30, tzinfo=UTC)
 
@@ -35,20 +36,18 @@ def commit(number: int = 1, **changes: Any) -> Commit:
 
 def finding(severity: Severity = Severity.HIGH, **changes: Any) -> Finding:
     """A finding with its place."""
-    ordinary = Finding(
-        file="app/db.py",
-        line_start=42,
-        line_end=42,
-        severity=severity,
-        category="security",
-        title="Statement is built from a variable",
-        body="Whoever controls `name` can read any row.",
-        evidence="cursor.execute(query + name)",
-        reviewer="scripted",
-        expert="reliability",
-        fingerprint=f"{severity.label}-1",
-    )
-    return replace(ordinary, **changes)
+    ordinary: dict[str, Any] = {
+        "file": "app/db.py",
+        "line_start": 42,
+        "line_end": 42,
+        "category": "security",
+        "title": "Statement is built from a variable",
+        "body": "Whoever controls `name` can read any row.",
+        "evidence": "cursor.execute(query + name)",
+        "expert": "reliability",
+        "fingerprint": f"{severity.label}-1",
+    }
+    return make_finding(severity=severity, **{**ordinary, **changes})
 
 
 def review(*findings: Finding, **changes: Any) -> Review:

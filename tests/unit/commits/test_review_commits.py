@@ -12,9 +12,8 @@ from codeloupe import Runtime
 from codeloupe.commits.categories import tables
 from codeloupe.commits.sweep import scope_of, with_whole_days
 from codeloupe.config.schema import Settings
-from codeloupe.engine.history import opened_history
-from codeloupe.engine.settings import configure
-from codeloupe.errors import AgentError, Crashed, RevisionError, TimedOut
+from codeloupe.errors import AgentError, Crashed, NotInstalled, RevisionError, TimedOut
+from codeloupe.history import opened_history
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Severity
@@ -23,6 +22,7 @@ from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.review import Review
 from codeloupe.model.scope import CommitScope
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict
+from codeloupe.planning.settings import configure
 from codeloupe.testing import AgentStep, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS
 from tests.repository import GitRepository
@@ -40,7 +40,7 @@ def by_number(steps: dict[int, AgentStep], *, proof: str = "confirmed") -> Calla
 
     def choose(request: AgentRequest) -> AgentStep:
         if ASKS_TO_REFUTE in f"{request.system_prompt}{request.prompt}":
-            return Json({"reason": "It can be followed.", "proof": proof})
+            return Json({"proofs": [{"claim": 1, "reason": "It can be followed.", "proof": proof}]})
         return next((step for number, step in steps.items() if f"+def part_{number}(" in request.prompt), CLEAN)
 
     return choose
@@ -65,7 +65,7 @@ class MeetingAgent(ScriptedAgent):
 def sweep(
     path: Path,
     commits: int | list[Made],
-    agent: ScriptedAgent | dict[int, AgentStep] | None = None,
+    agent: ScriptedAgent | list[ScriptedAgent] | dict[int, AgentStep] | None = None,
     query: CommitQuery | None = None,
     *,
     settings: Settings | None = None,
@@ -74,10 +74,15 @@ def sweep(
     """Make a repository with some commits, unless it is there, and review them."""
     if not (path / ".git").exists():
         make_commits(path, numbered_commits(commits) if isinstance(commits, int) else commits)
-    asked = ScriptedAgent([by_number(agent)]) if isinstance(agent, dict) else agent
+    if isinstance(agent, dict):
+        agents = [ScriptedAgent([by_number(agent)])]
+    elif isinstance(agent, ScriptedAgent):
+        agents = [agent]
+    else:
+        agents = agent or []
 
     async def swept() -> CommitSweep:
-        async with Runtime(settings or Settings(), agents=[asked] if asked else ()) as runtime:
+        async with Runtime(settings or Settings(), agents=agents) as runtime:
             return await runtime.review_commits(query, repo=path, **more)
 
     return asyncio.run(swept())
@@ -176,7 +181,8 @@ def test_a_finding_under_a_joined_checklist_is_signed_by_all_of_its_experts(
     [
         ("confirmed", CommitVerdict.REVERT, 0.5),
         ("refuted", CommitVerdict.LEAVE, 1.0),
-        ("unproven", CommitVerdict.FIX, 0.7),
+        # It counts as medium, one step below the proof threshold.
+        ("unproven", CommitVerdict.LEAVE, 0.85),
     ],
 )
 def test_a_critical_finding_is_verified_in_the_tree_of_its_commit(
@@ -192,6 +198,36 @@ def test_a_critical_finding_is_verified_in_the_tree_of_its_commit(
     outcome = sweep(tmp_path, 3, ScriptedAgent([step]))
     assert trees == [function(0) + function(1)]
     assert (outcome.commits[1].verdict, outcome.commits[1].score) == (verdict, score)
+
+
+def test_a_commit_with_a_severe_claim_that_could_not_be_verified_has_no_verdict(tmp_path: Path) -> None:
+    def step(request: AgentRequest) -> AgentStep:
+        if ASKS_TO_REFUTE in f"{request.system_prompt}{request.prompt}":
+            return TimedOut("too long", agent="scripted")
+        return by_number({1: found(1, "critical")})(request)
+
+    outcome = sweep(tmp_path, 3, ScriptedAgent([step]))
+    pending = outcome.commits[1]
+    assert (pending.verdict, pending.score) == (None, None)
+    assert pending.failure == "a.py: a critical claim could not be verified: Wrong sum 1"
+    assert outcome.exit_code == 3
+
+
+def test_a_missing_second_agent_does_not_turn_one_timeout_into_the_end_of_a_sweep(tmp_path: Path) -> None:
+    steps: dict[int, AgentStep] = {2: TimedOut("no answer", agent="codex")}
+    first = ScriptedAgent([by_number(steps)], name="codex")
+    second = ScriptedAgent([NotInstalled("there is no program", agent="gemini")], name="gemini")
+    outcome = sweep(tmp_path, 9, [first, second], settings=Settings(concurrency=1))
+    assert [commit.failure for commit in outcome.commits if commit.failure] == ["timeout"]
+
+
+def test_a_listener_that_fails_costs_no_commit(tmp_path: Path) -> None:
+    def broken(_event: Event) -> None:
+        raise OSError("the terminal is gone")
+
+    outcome = sweep(tmp_path, 2, {1: found(1, "low")}, emit=broken)
+    assert [commit.failure for commit in outcome.commits] == ["", ""]
+    assert len(findings_of(outcome.commits[0])) == 1
 
 
 def test_without_verification_a_critical_finding_alone_is_to_be_fixed(tmp_path: Path) -> None:
@@ -228,7 +264,7 @@ def test_without_trust_no_settings_come_from_before_the_commits(tmp_path: Path, 
         (TimedOut("no answer within 300 s", agent="scripted"), "timeout"),
         (Crashed("it was ended by signal 9", agent="scripted"), "agent crashed: it was ended by signal 9"),
         (Text("I looked at it. It is certainly not JSON."), "invalid"),
-        (Json({"verdict": "PASS"}), "invalid"),
+        (Json({"verdict": "PASS"}), "missing field: findings"),
     ],
 )
 def test_a_call_that_fails_costs_its_commit_alone(tmp_path: Path, step: AgentStep, reason: str) -> None:
@@ -245,19 +281,22 @@ def test_a_call_that_fails_costs_its_commit_alone(tmp_path: Path, step: AgentSte
 
 @pytest.mark.requirement("D4")
 @pytest.mark.requirement("D9")
-def test_answers_in_words_are_read(tmp_path: Path) -> None:
-    bullets = (
-        "- **Severity:** HIGH\n  **Category:** correctness\n  **Description:** Wrong sum 1\n"
-        "  **Evidence:** a.py:7 - `    total = value + 1`\n"
-    )
-    steps: dict[int, AgentStep] = {
-        0: Text("No issues found."),
-        1: Text(bullets),
-        2: Json({"result": '{"findings": []}'}),
-    }
-    outcome = sweep(tmp_path, 3, steps, settings=Settings(verify=False))
-    assert [commit.failure for commit in outcome.commits] == ["", "", ""]
-    assert [one.title for one in findings_of(outcome.commits[1])] == ["Wrong sum 1"]
+def test_findings_in_words_are_read_and_complete_a_commit_after_an_exact_answer(tmp_path: Path) -> None:
+    bullets = Text("I found one thing.\n- HIGH correctness: Wrong sum 1 (a.py:7)\n")
+
+    def in_words(request: AgentRequest) -> AgentStep:
+        return found(1, "low") if "Reply with the JSON value only" in request.prompt else bullets
+
+    steps: dict[int, AgentStep] = {0: Text("No issues found."), 1: in_words, 2: bullets}
+    agent = ScriptedAgent([by_number(steps)])
+    outcome = sweep(tmp_path, 3, agent, settings=Settings(verify=False))
+    only_words, both, clean = outcome.commits
+    assert (clean.failure, findings_of(clean)) == ("", ())
+    assert both.failure == ""
+    assert sorted(one.severity.label for one in findings_of(both)) == ["high", "low"]
+    assert only_words.failure.startswith("invalid json")
+    assert [one.title for one in findings_of(only_words)] == ["Wrong sum 1"]
+    assert len(agent.requests) == 1 + 2 + 2
 
 
 @each(("settings", "seconds"), [(Settings(), 300.0), (Settings(timeout_seconds=500), 500.0)])

@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.commits.sweep import exit_code, overall_score, plan_of, summarise, verdict
-from codeloupe.engine.verdict import score
-from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.findings.verdict import score
+from codeloupe.model.finding import FindingStatus, Proof, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.rows import each
 from tests.unit.commits.sweep_samples import failed_review, finding, not_reviewed, reviewed
@@ -37,23 +37,19 @@ def test_score_and_verdict(severities: list[Severity], expected_score: float, ex
 
 
 @each(
-    ("verification", "expected"),
-    [
-        ("confirmed: it is so", CommitVerdict.REVERT),
-        ("could not verify: timeout", CommitVerdict.FIX),
-        ("", CommitVerdict.FIX),
-    ],
+    ("proof", "expected"),
+    [(Proof.CONFIRMED, CommitVerdict.REVERT), (Proof.UNPROVEN, CommitVerdict.FIX), (None, CommitVerdict.FIX)],
 )
 def test_a_critical_finding_reverts_alone_only_when_it_was_confirmed(
-    verification: str, expected: CommitVerdict
+    proof: Proof | None, expected: CommitVerdict
 ) -> None:
-    assert verdict([finding(CRITICAL, verification=verification)]) is expected
-    assert verdict([finding(HIGH, verification=verification)]) is CommitVerdict.FIX
+    assert verdict([finding(CRITICAL, proof=proof)]) is expected
+    assert verdict([finding(HIGH, proof=proof)]) is CommitVerdict.FIX
 
 
-@each("changes", [{"anchored": False}, {"status": FindingStatus.REFUTED}])
-def test_what_does_not_count_costs_nothing(changes: dict[str, object]) -> None:
-    findings = [finding(CRITICAL, verification="confirmed: x", **changes)]
+@each("changes", [{"counts": False, "is_pending": True}, {"status": FindingStatus.REFUTED}])
+def test_a_finding_that_does_not_count_costs_nothing(changes: dict[str, object]) -> None:
+    findings = [finding(CRITICAL, proof=Proof.CONFIRMED, **changes)]
     assert (score(findings), verdict(findings), plan_of(findings)) == (100, CommitVerdict.LEAVE, ())
 
 
@@ -116,7 +112,8 @@ def test_the_summary_has_the_fixed_form() -> None:
         ([reviewed(1, finding(LOW), finding(MEDIUM))], (0, 0)),
         ([reviewed(1, finding(HIGH))], (0, 1)),
         ([reviewed(1, finding(CRITICAL))], (0, 1)),
-        ([reviewed(1, finding(HIGH, anchored=False))], (0, 0)),
+        ([reviewed(1, finding(HIGH, anchored=False))], (0, 1)),
+        ([reviewed(1, finding(HIGH, counts=False, is_pending=True))], (0, 0)),
         ([reviewed(1, finding(CRITICAL, status=FindingStatus.REFUTED))], (0, 0)),
         ([not_reviewed(1)], (3, 3)),
         ([reviewed(1, *[finding(LOW)] * 20)], (0, 0)),

@@ -8,11 +8,11 @@ import pytest
 
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind
 from codeloupe.config.schema import KEYS, USER_KEYS, Settings
-from codeloupe.engine.experts import load_experts
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
 from codeloupe.model.sweep import CommitCategory
+from codeloupe.planning.experts import load_experts
 from tests.rows import each
 from tests.unit.config.inputs import load, refusal
 

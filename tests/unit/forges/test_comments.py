@@ -45,7 +45,7 @@ def test_an_exact_replacement_is_offered_as_an_edit_whatever_fences_are_in_it() 
 
 def test_what_is_too_long_is_cut_and_an_open_block_is_closed() -> None:
     long = "words and words " * 20_000
-    assert len(body_of(finding(4, title=long, body=long, suggestion=long, verification=long, category=long))) < 65_536
+    assert len(body_of(finding(4, title=long, body=long, suggestion=long, reason=long, category=long))) < 65_536
     body = fitted_body("```python\n" + "x = 1\n" * 20_000)
     assert len(body) <= LONGEST_BODY
     assert "65,536 characters" in "".join(token.content for token in tokens(body) if token.type == "text")
@@ -133,9 +133,7 @@ def test_no_secret_reaches_a_comment_or_the_summary_from_wherever_it_is() -> Non
         skipped=(SkippedFile("x", SkipReason.TOO_LARGE, secret),),
         units_failed=(FailedUnit(secret, ("app.py",), secret),),
     )
-    reviewed = review(
-        finding(400, title=secret, verification=secret), coverage=gaps, errors=(ReviewError("x", secret),)
-    )
+    reviewed = review(finding(400, title=secret, reason=secret), coverage=gaps, errors=(ReviewError("x", secret),))
     reviewed = replace(
         reviewed, scope=replace(reviewed.scope, description=secret), reviewer=replace(reviewed.reviewer, why=secret)
     )

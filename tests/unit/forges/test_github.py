@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from codeloupe.engine.history import keep
 from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved, UsageError
 from codeloupe.forges.forge import MOST_LIMITED, Patience
 from codeloupe.forges.github.address import (
@@ -19,6 +18,7 @@ from codeloupe.forges.github.address import (
     repository_at,
 )
 from codeloupe.forges.github.answers import Reply, bad_answer, explained, is_limited, limit_seconds, query_failure
+from codeloupe.history import Saved, store_review
 from tests.publish_material import FILES, FIRST, SECOND, Desk, Sleeper, event_file, finding, review, write_report
 from tests.rows import each
 
@@ -343,7 +343,7 @@ class TestWhich:
 
     def test_the_review_is_the_last_one_one_by_its_id_or_one_in_a_file(self, desk: Desk) -> None:
         for review_id in ("aaaa1111", "bbbb2222"):
-            asyncio.run(keep(review(finding(4), review_id=review_id), repo=desk.directory))
+            asyncio.run(store_review(review(finding(4), review_id=review_id), Saved(repo=desk.directory)))
         report = write_report(desk.directory / "report", review(finding(4), review_id="from-a-file"))
         for word, review_id in {"last": "bbbb2222", "aaaa": "aaaa1111", str(report): "from-a-file"}.items():
             assert desk.publish(review(), review=word).plan.review.review_id == review_id

@@ -12,7 +12,7 @@ from codeloupe.forges.comments import summary_body
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.threads import key_of
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity, Suppression, SuppressionKind
 from codeloupe.model.publication import (
     AnswerKind,
     Conclusion,
@@ -143,9 +143,9 @@ class TestThreads:
             # One that does not count any more says why.
             ((finding(4, status=FindingStatus.FIXED),), thread_about(finding(4)), [(AnswerKind.GONE, True, NOT_FOUND)]),
             (
-                (finding(4, status=FindingStatus.REFUTED, verification="It cannot be zero."),),
+                (finding(4, status=FindingStatus.REFUTED, proof=Proof.REFUTED, reason="It cannot be zero."),),
                 thread_about(finding(4)),
-                [(AnswerKind.ASIDE, True, f"{ASIDE}: It cannot be zero.")],
+                [(AnswerKind.ASIDE, True, f"{ASIDE}: refuted: It cannot be zero.")],
             ),
             (
                 (finding(4, suppression=Suppression(kind=SuppressionKind.INLINE, reason="a test")),),

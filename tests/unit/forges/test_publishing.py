@@ -519,13 +519,13 @@ def test_without_the_extra_the_command_that_installs_it_is_named(desk: Desk, mon
     monkeypatch.setitem(sys.modules, "gidgethub", None)
     with pytest.raises(UsageError, match="the package gidgethub is needed") as raised:
         desk.publish(review())
-    assert (raised.value.hint, raised.value.exit_code) == ("pip install 'codeloupe[github]'", 2)
+    assert (raised.value.hint, raised.value.exit_code) == ("pip install '.[github]' in a checkout of codeloupe", 2)
 
 
 def test_whoever_posts_loads_nothing_that_could_ask_a_model_and_the_verb_not_the_extra() -> None:
     loaded = loaded_by("import codeloupe.cli.publish, codeloupe.forges.github.transport")
     assert "codeloupe.forges.publishing" in loaded
-    rooms = ("codeloupe.agents", "codeloupe.engine.choose", "codeloupe.engine.calls", "codeloupe.runtime")
+    rooms = ("codeloupe.agents", "codeloupe.reviewers.choose", "codeloupe.calls", "codeloupe.runtime")
     assert not {name for name in loaded if name.startswith(rooms)}
-    assert loaded.isdisjoint({"codeloupe.engine.prompt", "anthropic", "openai", "claude_agent_sdk"})
+    assert loaded.isdisjoint({"codeloupe.reviewers.prompt", "anthropic", "openai", "claude_agent_sdk"})
     assert loaded_by("import codeloupe.cli.publish").isdisjoint({"gidgethub", "httpx2", "jwt"})

@@ -3,7 +3,7 @@
 import copy
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 
@@ -15,10 +15,19 @@ from codeloupe.errors import UsageError
 from codeloupe.forges.comments import check_summary, summary_body, verdict_line
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publishing import read_review
-from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import FindingStatus, Proof, Severity, Suppression, SuppressionKind
 from codeloupe.model.publication import Publication, PublishOptions
-from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewError, SkippedFile, SkipReason
+from codeloupe.model.review import (
+    Coverage,
+    FailedUnit,
+    Policy,
+    Review,
+    ReviewError,
+    SkippedFile,
+    SkipReason,
+    Unanswered,
+    UnitRecord,
+)
 from codeloupe.reports.json_v1 import render_json
 from tests.markdown_page import ACTIVE, shown_text, tokens
 from tests.publish_material import finding, review
@@ -31,14 +40,13 @@ FULL = review(
         file="caf\udce9.py",
         rule="X1",
         suggestion="a\n\x00b",
-        confidence=0.5,
         expert="security",
         commit_sha="c" * 40,
         outside_change=True,
         status=FindingStatus.REGRESSED,
-        agreement=2,
         seen_by=("a", "b"),
-        verification="tried",
+        proof=Proof.UNPROVEN,
+        reason="tried",
         suppression=Suppression(kind=SuppressionKind.BASELINE, reason="known", owner="ann", expires=date(2026, 1, 31)),
     ),
     complete=False,
@@ -51,6 +59,10 @@ FULL = review(
         skipped=(SkippedFile("x", SkipReason.TOO_LARGE, "9 MB"),),
         units_total=2,
         units_failed=(FailedUnit("u", ("a", "b"), "why"),),
+        units=(
+            UnitRecord(unit="u", files=("a", "b"), unanswered=(Unanswered("codex", "why"),)),
+            UnitRecord(unit="v", files=("c",), answered_by="codex", model="gpt"),
+        ),
     ),
     errors=(ReviewError("kind", "message"),),
 )
@@ -68,26 +80,44 @@ def test_a_review_is_read_back_as_it_was_written() -> None:
     assert read_review(render_json(FULL).encode(), name="r.json") == FULL
 
 
-def test_a_report_of_an_earlier_version_lacks_some_fields() -> None:
-    older = document()
-    for name in ("hidden_findings", "policy"):
-        del older[name]
-    for name in ("rule", "seen_by", "verification", "suppression"):
-        del older["findings"][0][name]
-    read_back = read(older)
-    assert read_back.policy == Policy()
-    assert read_back.findings[0].suppression is None
+@each("name", ["claims", "counts", "is_pending", "status", "suppression"])
+def test_a_finding_without_a_required_field_is_a_mistake(name: str) -> None:
+    incomplete = document()
+    del incomplete["findings"][0][name]
+    with pytest.raises(UsageError, match=f"'{name}' is missing"):
+        read(incomplete)
 
 
-def test_words_of_a_later_version_never_make_it_look_better() -> None:
+def test_a_finding_without_claims_is_a_mistake() -> None:
+    incomplete = document()
+    incomplete["findings"][0]["claims"] = []
+    with pytest.raises(UsageError, match="a finding has no claims"):
+        read(incomplete)
+
+
+@each(
+    ("part", "name"),
+    [
+        (lambda whole: whole["scope"], "kind"),
+        (lambda whole: whole["findings"][0], "status"),
+        (lambda whole: whole["findings"][0]["suppression"], "kind"),
+        (lambda whole: whole["findings"][0]["claims"][0], "proof"),
+        (lambda whole: whole["coverage"]["skipped"][0], "reason"),
+    ],
+)
+def test_a_word_that_is_not_known_is_a_mistake(part: Callable[[Any], dict[str, Any]], name: str) -> None:
     later = document()
-    later["scope"]["kind"] = "something new"
-    later["findings"][0].update(status="something new", suppression=None)
-    later["coverage"]["skipped"][0]["reason"] = "something new"
-    read_back = read(later)
-    assert read_back.scope.kind is ScopeKind.RANGE
-    assert read_back.findings[0].is_open
-    assert read_back.coverage.skipped[0].is_gap
+    part(later)[name] = "something new"
+    with pytest.raises(UsageError, match="something new"):
+        read(later)
+
+
+@pytest.mark.parametrize("name", ["policy", "errors", "coverage"])
+def test_a_report_without_a_required_field_is_a_mistake(name: str) -> None:
+    incomplete = document()
+    del incomplete[name]
+    with pytest.raises(UsageError, match="r.json is not a JSON report of version 1"):
+        read(incomplete)
 
 
 @each(
@@ -121,17 +151,21 @@ def test_an_amount_that_is_no_number_is_not_known(amount: str) -> None:
 REPORT = json.loads(
     render_json(
         review(
-            finding(4, suggestion="x", rule="x", expert="x", verification="x"),
+            finding(4, suggestion="x", rule="x", expert="x", reason="x"),
             finding(9, file="nowhere.py"),
             finding(12, anchored=False),
         )
     )
 )
 REPORT["errors"] = [{"kind": "x", "message": "x"}]
-REPORT["coverage"]["skipped"] = [{"file": "x", "reason": "too_large", "detail": "x"}]
+REPORT["findings"][0]["claims"] *= 2
+REPORT["coverage"]["skipped"] = [{"file": "x", "reason": "too large", "detail": "x"}]
+REPORT["coverage"]["units"] = [
+    {"unit": "x", "files": ["x"], "answered_by": "x", "model": "x", "unanswered": [{"agent": "x", "reason": "x"}]}
+]
 REPORT["coverage"]["units_failed"] = [{"unit": "x", "files": ["x"], "reason": "x"}]
 # What must be as it is, so that the rest comes as far as a comment.
-KEPT = frozenset({"kind", "verdict", "severity", "fail_on", "min_severity", "head", "status"})
+KEPT = frozenset({"kind", "verdict", "severity", "fail_on", "min_severity", "head", "status", "source"})
 PLACED = frozenset({"file", "fingerprint", "evidence"})
 OUR_MARKUP = re.compile(r"<details><summary>\d+ findings?</summary>|</details>|</?sub>|</?code>")
 
@@ -171,6 +205,7 @@ def poisoned(value: Any, attack: str, *, kept: frozenset[str]) -> Any:
 @each("attack", ATTACKS.values())
 def test_it_stays_text(attack: str, kept: frozenset[str]) -> None:
     document = poisoned(REPORT, attack, kept=kept)
+    document["coverage"]["skipped"][0]["reason"] = "too large"
     read = read_review(json.dumps(document).encode(), name="r.json")
     plan = make_plan(read, pull_request(), marker=MARKER, options=PublishOptions())
     assert len(plan.comments) == (1 if "file" in kept else 0)

@@ -19,6 +19,7 @@ from codeloupe.forges.threads import (
 )
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import Thread, ThreadComment
+from tests.findings_material import changed_finding
 from tests.publish_material import finding
 from tests.publish_states import MAINTAINER, MARKER, disliked, said, thread_about
 from tests.rows import each
@@ -91,7 +92,7 @@ def test_all_but_the_oldest_of_ours_are_doubles_unless_somebody_answered_or_reac
         return double_comments(own_threads(threads, MARKER))
 
     assert doubles(thread(FIRST, 7), thread(OTHER, 6), thread(FIRST, 3), thread(FIRST, 5)) == (5, 7)
-    assert doubles(thread(FIRST, 3), thread(replace(FIRST, file="other.py"), 5)) == ()
+    assert doubles(thread(FIRST, 3), thread(changed_finding(FIRST, file="other.py"), 5)) == ()
     answered, reacted = thread(FIRST, 5, said("dismiss: it is a constant")), disliked(thread(FIRST, 6), "maintainer")
     assert doubles(thread(FIRST, 3), answered, reacted) == ()
     ours = thread(FIRST, 5)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 import codeloupe
 from codeloupe.config.schema import Settings
-from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.errors import ConnectionFailed, RevisionError
+from codeloupe.findings.verdict import exit_code, judge, summarise
 from codeloupe.integrations import (
     CodeReviewer,
     ReviewIssue,
@@ -29,21 +29,19 @@ from codeloupe.model.events import ReviewerChosen, UnitFinished, Warned
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.testing import Json, ScriptedAgent
+from tests.findings_material import changed_finding, make_finding
 from tests.repository import GitRepository
 from tests.rows import each
 
 SETTINGS = Settings(reviewer_type="offline")
 INFO = model.ReviewerInfo(type="agent_sdk", why="as requested")
-FINDING = Finding(
-    file="a.py",
-    line_start=3,
+FINDING = make_finding(
     line_end=4,
-    severity=Severity.HIGH,
     category="correctness",
     title="Division by zero",
     body="The list may be empty.",
     evidence="total / len(items)",
-    reviewer="agent_sdk",
+    reporter="agent_sdk",
     suggestion="Check the length first.",
 )
 
@@ -119,7 +117,7 @@ def test_a_clean_review_passes() -> None:
 def test_findings_become_issues_and_those_that_do_not_block_pass(
     severity: Severity, verdict: model.Verdict, priority: int, passed: bool
 ) -> None:
-    review = outcome(replace(FINDING, severity=severity))
+    review = outcome(changed_finding(FINDING, severity=severity))
     said: dict[str, Any] = {"title": f"[P{priority}] Division by zero", "body": "The list may be empty."}
     issue = ReviewIssue(file="a.py", line_start=3, line_end=4, priority=priority, reviewer="agent_sdk", **said)
     result, _ = ask(Script(review))
@@ -128,11 +126,11 @@ def test_findings_become_issues_and_those_that_do_not_block_pass(
 
 def test_what_counts_is_said_in_each_issue_and_only_open_findings_are_issues() -> None:
     for stated in ("[P0] x", "[p3]x", " [ P2 ]  x"):
-        assert ask(Script(outcome(replace(FINDING, title=stated))))[0].issues[0].title == "[P1] x"
-    nit = replace(FINDING, severity=Severity.LOW)
+        assert ask(Script(outcome(changed_finding(FINDING, title=stated))))[0].issues[0].title == "[P1] x"
+    nit = changed_finding(FINDING, severity=Severity.LOW)
     assert not ask(Script(outcome(nit, policy=model.Policy(fail_on=Severity.LOW))))[0].passed
-    refuted = replace(FINDING, status=FindingStatus.REFUTED)
-    unplaced = replace(FINDING, title="Invented", anchored=False)
+    refuted = changed_finding(FINDING, status=FindingStatus.REFUTED)
+    unplaced = changed_finding(FINDING, title="Invented", anchored=False)
     result, _ = ask(Script(outcome(unplaced, refuted, FINDING)))
     assert [issue.title for issue in result.issues] == ["[P1] Division by zero", "[P1] Invented"]
     assert "not found in the reviewed files" in result.issues[1].body
@@ -203,7 +201,7 @@ def test_a_review_that_takes_too_long_is_ended_and_a_cancellation_is_raised() ->
 
 def test_the_report_of_an_unfinished_review_lists_what_was_found_so_far(tmp_path: Path) -> None:
     async def review(_scope: object, *, emit: Callable[[object], None], **_options: object) -> model.Review:
-        emit(UnitFinished("agent", "1 of 2", (FINDING,), 0.1))
+        emit(UnitFinished("agent", "1 of 2", FINDING.claims, 0.1))
         return await forever()
 
     reviewer = CodeReviewer(settings=SETTINGS, log_directory=tmp_path, review=review)
@@ -242,7 +240,7 @@ def test_a_failure_is_kept_as_a_message_and_its_trace_is_in_the_log(
 
 
 def test_commits_are_reviewed_one_by_one_and_their_results_are_one_without_commits_the_range_is_reviewed() -> None:
-    other = replace(FINDING, file="b.py")
+    other = changed_finding(FINDING, file="b.py")
     script = Script(outcome(FINDING), outcome(), outcome(FINDING, other, failed=("timeout",)))
     result, _ = ask(script, "", commit_shas=["1" * 40, "2" * 40, "1" * 40, "3" * 40])
     assert [call["scope"] for call in script.calls] == [CommitScope(digit * 40) for digit in "123"]
@@ -373,7 +371,7 @@ def test_a_work_directory_is_reviewed_from_its_merge_base_to_its_head(branch: Gi
 @pytest.mark.requirement("C2")
 def test_findings_become_issues_of_three_severities(branch: GitRepository) -> None:
     for severity, word in zip(Severity, ("error", "error", "warning", "suggestion"), strict=True):
-        result, _ = look(Script(outcome(replace(FINDING, severity=severity))), branch)
+        result, _ = look(Script(outcome(changed_finding(FINDING, severity=severity))), branch)
         (issue,) = result.issues
         assert (issue.file, issue.line, issue.severity, result.passed) == ("a.py", 3, word, word != "error")
         assert issue.message == "Division by zero: The list may be empty."

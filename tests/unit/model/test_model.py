@@ -14,8 +14,8 @@ from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES, AgentName, Review
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Check, Coverage, Diagnosis, FailedUnit, ReviewerInfo, SkippedFile, SkipReason
+from tests.findings_material import make_finding
 from tests.rows import each
-from tests.unit.engine.samples import finding
 
 SPELLINGS = {
     Severity.CRITICAL: ["P0", "p0", "0", 0, "[P0]", "critical", " CRITICAL "],
@@ -60,8 +60,11 @@ def test_a_failed_unit_makes_a_review_incomplete() -> None:
 @each("status", FindingStatus)
 def test_a_finding_blocks_while_it_is_new_or_open_or_came_back_and_has_a_place(status: FindingStatus) -> None:
     counting = status in (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED)
-    assert (finding(status=status).is_open, finding(status=status).can_block) == (counting, counting)
-    assert not finding(status=status, anchored=False).can_block
+    finding = make_finding(status=status)
+    assert (finding.is_open, finding.can_block) == (counting, counting)
+    # A finding whose claims do not count yet is open, and does not block.
+    pending = make_finding(status=status, counts=False)
+    assert (pending.is_open, pending.can_block) == (counting, False)
 
 
 def test_a_diagnosis_is_healthy_when_all_that_is_needed_is_there() -> None:

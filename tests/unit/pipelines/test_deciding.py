@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe import errors
-from codeloupe.engine import calls
+from codeloupe import calls, errors
 from codeloupe.errors import AgentExecutionError, BudgetExhausted, ConfigError, InvalidRequest
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
 from codeloupe.model import pipeline as model
@@ -20,22 +19,25 @@ from codeloupe.pipelines.context import Joins
 from codeloupe.pipelines.engine import conclusion, given_up, ready, revived
 from codeloupe.pipelines.recovery import (
     Action,
+    acceptable,
     failed_try,
     next_action,
     next_step,
-    takeable,
 )
 from codeloupe.pipelines.run import Pipeline, open_run_store
 from codeloupe.pipelines.state import RUN_TRANSITIONS, STAGE_TRANSITIONS, check_transition
 from codeloupe.testing import ScriptedAgent, Text
 from tests import engine_pipelines as play
 from tests.engine_pipelines import Cast, write_pipeline
+from tests.rows import each
 
 S = model.StageState
 PASS, REWORK, FAIL = CriticVerdict.PASS, CriticVerdict.REWORK, CriticVerdict.FAIL
 FIRST, RETRY, RESUME, FRESH = RecoveryStep.FIRST, RecoveryStep.RETRY, RecoveryStep.RESUME, RecoveryStep.FRESH
 CRITIC = GateDefinition(kind=model.GateKind.CRITIC, max_attempts=3, min_score=40)
 COMMAND = GateDefinition(kind=model.GateKind.COMMAND, max_attempts=3)
+REVIEW = GateDefinition(kind=model.GateKind.REVIEW, max_attempts=3)
+APPROVAL = GateDefinition(kind=model.GateKind.APPROVAL)
 Word = tuple[CriticVerdict, int | None]
 
 
@@ -65,10 +67,14 @@ def stage(*gates: GateDefinition, retries: int = 1) -> model.StageDefinition:
 
 
 def attempt(number: int, *words: Word, tree: str = "t") -> AttemptRecord:
-    critiques = tuple(
-        model.Critique(verdict=verdict, gate=model.GateKind.CRITIC, score=score) for verdict, score in words
-    )
+    critiques = tuple(critique(*word) for word in words)
     return AttemptRecord(number=number, step=FIRST, tree=tree, critiques=critiques)
+
+
+def critique(verdict: CriticVerdict, score: int | None) -> model.Critique:
+    """Return a verdict of a critic, or without a score one of a command."""
+    kind = model.GateKind.COMMAND if score is None else model.GateKind.CRITIC
+    return model.Critique(verdict=verdict, gate=kind, score=score)
 
 
 def record(*attempts: tuple[Word, ...] | None, failures: tuple[FailedTry, ...] = (), **more: Any) -> model.StageRecord:
@@ -98,9 +104,24 @@ def steps(error: Exception, *, resumable: bool = True, retries: int = 1) -> list
     return [failure.step for failure in made]
 
 
+@pytest.mark.defect("F9")
+@each("gate", [REVIEW, COMMAND, APPROVAL])
+def test_no_score_overrides_a_review_command_or_approval_gate(gate: GateDefinition) -> None:
+    gate = replace(gate, min_score=0, max_attempts=1)
+    praise = model.Critique(verdict=PASS, gate=model.GateKind.CRITIC, score=100)
+    refusal = model.Critique(verdict=REWORK, gate=gate.kind, score=100, summary="a critical defect")
+    alone = AttemptRecord(number=1, tree="t", critiques=(refusal,))
+    after_praise = AttemptRecord(number=1, tree="t", critiques=(praise, refusal))
+    assert acceptable([alone], [gate]) is None
+    assert acceptable([after_praise], [CRITIC, gate]) is None
+    refused = model.StageRecord(name="s", attempts=(alone,))
+    told = "no attempt passed every gate after 1 attempt: a critical defect"
+    assert next_action(stage(gate), refused) == Action("escalate", 1, told)
+
+
 def test_only_what_scored_enough_and_nobody_refused_for_good_is_taken_without_a_pass() -> None:
     low = [attempt(1, (REWORK, 20)), attempt(2, (REWORK, 39))]
-    assert takeable([*low, attempt(3, (REWORK, 40))], [CRITIC]) == attempt(3, (REWORK, 40))
+    assert acceptable([*low, attempt(3, (REWORK, 40))], [CRITIC]) == attempt(3, (REWORK, 40))
     refused: list[tuple[list[AttemptRecord], list[GateDefinition]]] = [
         (low, [CRITIC]),
         ([attempt(1, (PASS, 90), (REWORK, None))], [CRITIC, COMMAND]),
@@ -109,7 +130,7 @@ def test_only_what_scored_enough_and_nobody_refused_for_good_is_taken_without_a_
         ([attempt(1, (REWORK, 90), (REWORK, 90))], [CRITIC]),
         ([attempt(1, (REWORK, 90), tree="")], [CRITIC]),
     ]
-    assert [takeable(attempts, gates) for attempts, gates in refused] == [None] * len(refused)
+    assert [acceptable(attempts, gates) for attempts, gates in refused] == [None] * len(refused)
 
 
 def test_a_failed_call_is_retried_then_resumed_then_fresh_then_a_persons() -> None:
@@ -196,7 +217,7 @@ def test_the_best_of_several_faces_the_gates_that_it_has_not_faced() -> None:
     for word in ((PASS, 90), (REWORK, 70)):
         # What a command refused is not told as a score that is too low.
         action = next_action(asked, record(*[(word, refused)] * 3))
-        assert action == Action("escalate", 3, "no attempt passed every gate after 3 attempts: critic")
+        assert action == Action("escalate", 3, "no attempt passed every gate after 3 attempts: command")
     assert next_action(stage(COMMAND), record(*[(refused,)] * 3)).do == "escalate"
 
 

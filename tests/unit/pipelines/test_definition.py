@@ -97,7 +97,7 @@ DEFINED = """\
    gates: [
      {kind: command, command: [python, -m, unittest, a b], timeout_seconds: 30.0, max_attempts: 2},
      {kind: command, command: [make, test], timeout_seconds: 1800.0, max_attempts: 2},
-     {kind: review, fail_on: medium, experts: [security], timeout_seconds: 30.0, max_attempts: 4, min_score: 55},
+     {kind: review, fail_on: medium, experts: [security], timeout_seconds: 30.0, max_attempts: 4},
      {kind: critic, step: critic.md, agent: api, model: large, min_score: 80, timeout_seconds: 30.0, max_attempts: 2},
      {kind: approval, prompt: "Good enough?", timeout_seconds: 7200.0}]}]}
 """
@@ -273,6 +273,7 @@ WRONG_STAGES = [
     ("gate: {kind: reveiw}", "gate.kind: expected critic, review, command or approval", "did you mean `review`?"),
     ("gate: {kind: [critic]}", "gate.kind: expected critic, review, command or approval", ""),
     ("gate: {kind: approval, min_score: 3}", "gate.min_score: unknown key", "the keys are kind, prompt or timeout"),
+    ("gate: {kind: review, min_score: 3}", "gate.min_score: unknown key", "the keys are kind, fail_on, experts"),
     ("gate: {kind: review, command: x}", "gate.command: unknown key", "the keys are kind, fail_on, experts"),
     ("gate: {kind: command}", "gate: `command` is missing", ""),
     ("gate: {kind: critic, max_atempts: 3}", "gate.max_atempts: unknown key", "did you mean `max_attempts`?"),
@@ -295,12 +296,12 @@ WRONG_STAGES = [
     ("output_schema: {$ref: '#/$defs/a'}", "output_schema: the $ref '#/$defs/a' is not in the schema", ""),
     ("output_schema: none.json", "output_schema: none.json: no such file", ""),
     ("output_schema: step.md", "step.md: expected a file that ends in .json, .yaml or .yml", ""),
-    ("output_schema: broken.json", "broken.json: it holds no JSON that can be read", ""),
-    ("output_schema: twice.json", "twice.json: the key 'type' occurs more than once", ""),
+    ("output_schema: broken.json", "broken.json: not JSON: ", ""),
+    ("output_schema: twice.json", "twice.json: key given twice: type", ""),
     ("output_schema: twice.yaml", "twice.yaml: line 2: type: already given on line 1", ""),
     ("output_schema: list.json", "list.json: expected a JSON object", ""),
     ("output_schema: nan.json", "nan.json: NaN is not a JSON number", ""),
-    ("output_schema: deep.json", "deep.json: it is nested more than", ""),
+    ("output_schema: deep.json", "deep.json: nested more than", ""),
     ("artifacts: {schemas: {a.json: {type: 3}}}", "artifacts.schemas.a.json: not a JSON Schema: at $.type", ""),
     ("artifacts: {schemas: {'/': {}}}", "artifacts.schemas.'/': as a key, expected a pattern", ""),
 ]

@@ -315,13 +315,13 @@ def test_what_trying_again_cannot_mend_stops_for_a_person_who_then_has_it_tried_
     assert again.events("approval_given")[0].facts["decision"] == "retry"
 
 
-def test_a_critic_that_cannot_be_understood_is_never_a_pass_and_costs_the_stage_no_other_call(tmp_path: Path) -> None:
+def test_a_critic_without_an_exact_answer_is_never_a_pass_and_costs_the_stage_no_other_call(tmp_path: Path) -> None:
     odd = Json({"verdict": "fine", "score": 99})
     cast = Cast({"write": [writing({"a.md": "a"})]}, {"write": [odd, odd, critique("PASS", 90)]})
     ran = run_stages(tmp_path, cast, CRITICISED)
     stage = ran.record.stage("write")
     assert stage.state is S.AWAITING_APPROVAL
-    assert "cannot be understood" in stage.reason
+    assert "is not exact: missing field: summary" in stage.reason
     assert cast.calls == ["write", "critic of write", "critic of write"]
     assert stage.failures[0].gate == 0
     ran.say("write", Decision.RETRY)

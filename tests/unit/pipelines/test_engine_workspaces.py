@@ -183,7 +183,7 @@ def test_a_review_gate_reviews_what_the_stage_changed(project: GitRepository, tm
     first, second = ran.record.stage("write").attempts
     assert first.critiques[0].verdict is CriticVerdict.REWORK
     assert first.critiques[0].blockers[0].startswith("[high] go.py:5: ")
-    assert (first.critiques[0].score, second.critiques[0].verdict) == (65, CriticVerdict.PASS)
+    assert second.critiques[0].verdict is CriticVerdict.PASS
     assert "go.py:5" in cast.agent.requests[1].prompt
     assert not (ran.directory / "stages" / "write" / "review").exists()
 
@@ -194,8 +194,7 @@ def test_a_review_gate_is_not_talked_out_of_its_findings_by_the_change(tmp_path:
     judged = {**WRITE, "gate": {"kind": "review", "max_attempts": 1}}
     stage = run_stages(tmp_path, cast, judged, settings=OFFLINE).record.stage("write")
     assert stage.attempts[0].critiques[0].verdict is CriticVerdict.REWORK
-    # One attempt is all that is allowed, and its points are enough to be taken, with a word about it.
-    assert (stage.state, "without a PASS" in stage.reason) == (S.COMPLETED, True)
+    assert stage.state is S.AWAITING_APPROVAL
 
 
 @pytest.mark.defect("P7")
@@ -403,8 +402,11 @@ def test_a_request_that_was_out_when_the_process_was_stopped_counts(tmp_path: Pa
 
 
 @pytest.mark.defect("P2")
-def test_a_review_gate_has_only_what_is_left_of_the_runs_limits(tmp_path: Path) -> None:
-    settings = Settings(max_requests=1, reviewer_type="api", api_model="openai/m")
+def test_a_review_gate_has_only_what_is_left_of_the_runs_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "made-up")
+    settings = Settings(max_requests=1, reviewer_type="api", api_model="openai:m")
     ran = run_stages(tmp_path, Cast({"write": [Text("a")]}), {**WRITE, "gate": "review"}, settings=settings)
     stage = ran.record.stage("write")
     assert (stage.state, ran.record.usage.requests) == (S.AWAITING_APPROVAL, 1)

@@ -31,6 +31,7 @@ from codeloupe.pipelines.gates import (
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.agent import AgentStep
 from tests.endings import comes_to_pass, ends_soon, with_enough_time
+from tests.findings_material import make_finding
 from tests.rows import each
 
 PASS, REWORK = CriticVerdict.PASS, CriticVerdict.REWORK
@@ -69,11 +70,11 @@ def test_the_critic_only_reads_what_there_is_to_judge_as_material_and_its_answer
     tmp_path: Path,
 ) -> None:
     earlier = (Critique(verdict=REWORK, gate=GateKind.CRITIC, score=40, blockers=("too short",)),)
-    value = {**ANSWER, "verdict": "REWORK", "blockers": ["no source"], "fixes": ["name one"], "confidence": 0.7}
+    value = {**ANSWER, "verdict": "REWORK", "blockers": ["no source"], "fixes": ["name one"]}
     agent = said(Json(value))
     critique = judged(agent, task(tmp_path, earlier=earlier), replace(GATE, model="some-model"))
     assert (critique.verdict, critique.score, critique.gate) == (REWORK, 80, GateKind.CRITIC)
-    assert (critique.blockers, critique.fixes, critique.confidence) == (("no source",), ("name one",), 0.7)
+    assert (critique.blockers, critique.fixes) == (("no source",), ("name one",))
     assert (critique.usage.requests, critique.usage.cost_usd, critique.usage.input_tokens) == (1, 0.5, 100)
     (request,) = agent.requests
     assert (request.working_dir, request.tools, request.model) == (tmp_path, None, "some-model")
@@ -131,28 +132,44 @@ def test_a_pass_with_too_low_a_score_is_rework(tmp_path: Path) -> None:
     assert judged(said(Json({**ANSWER, "score": 40})), task(tmp_path)).verdict is PASS
 
 
-def test_an_answer_that_cannot_be_understood_is_asked_for_once_more(tmp_path: Path) -> None:
-    agent = said(Text("It is fine, 80 of 100 points."), Json(ANSWER))
+INEXACT = [
+    Text("It is fine, 80 of 100 points."),
+    Text(f"The change contains {json.dumps(ANSWER)}, but the stage is not done."),
+    Text(f"{json.dumps(ANSWER)}\n\nThat said, step 4 deletes the data."),
+    Json({**ANSWER, "blockers": ["no source"]}),
+    Json({**ANSWER, "must_fix": ["no source"]}),
+    OutputInvalid("cut", agent="scripted", output=json.dumps(ANSWER), cut_off=True),
+]
+
+
+@pytest.mark.defect("F1")
+@each("step", INEXACT)
+def test_an_answer_that_is_not_exact_is_asked_for_once_more(tmp_path: Path, step: AgentStep) -> None:
+    agent = said(step, Json(ANSWER))
     critique = judged(agent, task(tmp_path))
     assert (critique.verdict, critique.usage.requests) == (PASS, 2)
     first, again = agent.requests
-    assert again.prompt.startswith(first.prompt)
-    assert "An earlier answer had this problem." in again.prompt
-    assert "80 of 100 points" not in again.prompt
+    assert again.prompt == f"{first.prompt}\n\nReply with the JSON value only."
+    assert first.accept_any_output
 
 
-CUT = OutputInvalid("cut", agent="scripted", output='{"verdict": "PASS", "score": 90}', cut_off=True)
-
-
-@each(("step", "words"), [(Text("I cannot judge this."), "cannot be understood"), (CUT, "truncated")])
-def test_what_is_no_critique_twice_is_an_error(tmp_path: Path, step: AgentStep, words: str) -> None:
-    with pytest.raises(OutputInvalid, match=words):
+@pytest.mark.defect("F1")
+@each("step", INEXACT)
+def test_two_answers_that_are_not_exact_are_an_error_and_never_a_pass(tmp_path: Path, step: AgentStep) -> None:
+    with pytest.raises(OutputInvalid, match="is not exact"):
         judged(said(step, step), task(tmp_path))
+
+
+def test_an_answer_in_text_that_is_nothing_but_json_costs_one_call(tmp_path: Path) -> None:
+    fenced = f"```json\n{json.dumps(ANSWER)}\n```"
+    for step in (Json(ANSWER, as_text=True), Text(fenced)):
+        critique = judged(said(step), task(tmp_path))
+        assert (critique.verdict, critique.usage.requests) == (PASS, 1)
 
 
 def test_when_both_calls_fail_the_error_tells_what_both_cost(tmp_path: Path) -> None:
     odd = OutputInvalid("odd", agent="scripted", output="?", cost_usd=0.25, usage=TokenUsage(input_tokens=7))
-    with pytest.raises(OutputInvalid, match="attempt 2 of write cannot be understood") as raised:
+    with pytest.raises(OutputInvalid, match="attempt 2 of write is not exact") as raised:
         judged(said(odd), task(tmp_path))
     assert (raised.value.cost_usd, raised.value.usage.input_tokens, raised.value.attempts) == (0.5, 14, 2)
     with pytest.raises(Crashed) as crashed:
@@ -261,20 +278,8 @@ def test_a_secret_is_masked_before_anything_is_cut_and_the_end_of_hostile_output
 
 
 def finding(severity: Severity, **more: Any) -> Finding:
-    return Finding(
-        **{
-            "file": "a.py",
-            "line_start": 3,
-            "line_end": 3,
-            "severity": severity,
-            "category": "c",
-            "title": f"a {severity.label} defect",
-            "body": "it breaks",
-            "evidence": "x",
-            "reviewer": "r",
-            **more,
-        }
-    )
+    ordinary = {"title": f"a {severity.label} defect", "body": "it breaks", "evidence": "x"}
+    return make_finding(severity=severity, **{**ordinary, **more})
 
 
 def outcome(*findings: Finding, **more: Any) -> Review:
@@ -302,18 +307,20 @@ def reviewed(review: Review, *, changed: tuple[str, ...] = ("a.py",)) -> Critiqu
     return asyncio.run(review_gate(asked, give))
 
 
-def test_a_review_without_blocking_findings_passes_with_its_score_and_cost() -> None:
+def test_a_review_without_blocking_findings_passes_with_its_cost() -> None:
     critique = reviewed(outcome(finding(Severity.LOW), finding(Severity.MEDIUM)))
-    assert (critique.verdict, critique.score) == (PASS, 80)
+    assert (critique.verdict, critique.score) == (PASS, None)
     assert critique.usage == Usage(requests=3, cost_usd=0.5)
     assert critique.blockers == ()
 
 
 def test_blocking_findings_are_rework_with_their_places_and_fixes() -> None:
     critique = reviewed(outcome(finding(Severity.HIGH, suggestion="close it"), finding(Severity.LOW), exit_code=1))
-    assert (critique.verdict, critique.score) == (REWORK, 65)
+    assert (critique.verdict, critique.score) == (REWORK, None)
     assert critique.blockers == ("[high] a.py:3: a high defect\nit breaks",)
     assert critique.fixes == ("a.py:3: close it",)
+    unplaced = finding(Severity.HIGH, line_start=None, line_end=None, anchored=False)
+    assert reviewed(outcome(unplaced, exit_code=1)).blockers == ("[high] a.py: a high defect\nit breaks",)
 
 
 def test_an_incomplete_review_is_never_a_pass() -> None:

@@ -6,28 +6,28 @@ from msgspec.structs import replace
 
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.finding import Finding
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
+from tests.findings_material import make_finding
 
 ESCAPE = "\x1b"
 
 
 def finding(**changes: Any) -> Finding:
     """An ordinary finding of high severity."""
-    ordinary = Finding(
-        file="app/db.py",
-        line_start=42,
-        line_end=42,
-        severity=Severity.HIGH,
-        category="security",
-        title="Statement is built from a variable",
-        body="Whoever controls `name` can read any row.",
-        evidence="    cursor.execute(query + name)",
-        reviewer="ruff",
-        rule="S608",
-        suggestion="Pass the value as a parameter.",
-    )
-    return replace(ordinary, **changes)
+    ordinary: dict[str, Any] = {
+        "file": "app/db.py",
+        "line_start": 42,
+        "line_end": 42,
+        "category": "security",
+        "title": "Statement is built from a variable",
+        "body": "Whoever controls `name` can read any row.",
+        "evidence": "    cursor.execute(query + name)",
+        "reporter": "ruff",
+        "rule": "S608",
+        "suggestion": "Pass the value as a parameter.",
+    }
+    return make_finding(**{**ordinary, **changes})
 
 
 def review(*findings: Finding, **changes: Any) -> Review:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports import FORMATS, Layout, render
+from tests.findings_material import changed_finding
 from tests.markdown_page import ACTIVE, kinds, tokens
 from tests.report_cases import GOLDEN, REVIEWS, documents
 from tests.report_documents import CHECKS
@@ -26,6 +27,7 @@ from tests.telling_reviews import (
     incomplete_review,
     open_findings,
     passed_review,
+    pending_finding,
     telling_review,
     unplaced_finding,
 )
@@ -140,10 +142,10 @@ class TestJUnit:
             name.partition(": ")[2].partition(" (line")[0]: type(result[0]) if result else None
             for name, result in cases(telling_review(complete=True)).items()
         }
-        closed = dict.fromkeys(("Was wrong", "Is accepted", "Is waved", "Was dismissed", "Was fixed"), Skipped)
-        failed = dict.fromkeys(("Blocks", "Stays", "Is back"), Failure)
+        closed = dict.fromkeys((finding.title for finding in closed_findings()), Skipped)
+        failed = dict.fromkeys(("Blocks", "Stays", "Is back", "Is nowhere"), Failure)
         passed = dict.fromkeys(("Could be better", "Is a nit"))
-        assert told.items() >= {**closed, **failed, **passed, "Is nowhere": Skipped}.items()
+        assert told.items() >= {**closed, **failed, **passed, "Is open to doubt": Skipped}.items()
         assert told["app/slow.py#2"] is told["data/dump.sql"] is Error
         assert cases(empty_review()) == {"verdict": []}
 
@@ -207,11 +209,15 @@ class TestGitHub:
     def test_what_blocks_is_an_error_the_rest_is_none_and_what_counts_for_nothing_is_only_counted(self) -> None:
         whole = review(*(finding(severity=step) for step in Severity), policy=Policy(fail_on=Severity.CRITICAL))
         assert [level for level, _, _ in commands(whole)] == ["error", "warning", "warning", "notice", "notice"]
-        gap, claim, _ = commands(review(unplaced_finding(severity=Severity.CRITICAL)))
+        gap, claim, _ = commands(review(pending_finding(), complete=False, exit_code=3))
         assert (gap[0], claim[0]) == ("error", "warning")
+        unplaced, _ = commands(review(unplaced_finding()))
+        assert unplaced[0] == "error"
+        assert "line" not in unplaced[1]
+        assert "The code of this finding was not found." in unplaced[2]
         ((level, _, message),) = commands(review(*closed_findings(), exit_code=0))
         assert level == "notice"
-        assert "1 refuted; 4 set aside" in message
+        assert "1 unproven; 1 refuted; 6 set aside" in message
 
     def test_a_path_and_a_title_are_escaped_by_the_runners_rules(self) -> None:
         line = render(review(finding(file="a,b:c%.py", title="50%, or: more")), "github", Layout()).split("\n")[0]
@@ -263,16 +269,15 @@ class TestSarif:
         assert not any("baselineState" in result for result in without)
         assert [result["baselineState"] for result in results(*open_findings(), *closed_findings())] == [
             *("new", "unchanged", "new", "new", "new"),
-            *("new", "new", "new", "unchanged", "absent"),
+            *("new", "new", "new", "unchanged", "absent", "unchanged", "absent", "new"),
         ]
 
     def test_words_in_a_message_make_no_link_a_rule_has_a_plain_name_and_numbers_stay_in_the_standard(self) -> None:
-        odd = {"line_start": 2**40, "line_end": 2**41, "confidence": float("nan"), "agreement": -3}
+        odd = {"line_start": 2**40, "line_end": 2**41}
         (result,) = results(finding(title="[click](http://evil.test)", body=HOSTILE, rule="Größe / $(x) </b>", **odd))
         assert "](" not in result["message"]["text"]
         assert result["ruleId"] == "Gr--e-/---x---/b"
         assert "region" not in result["locations"][0]["physicalLocation"]
-        assert "confidence" not in result["properties"]
 
 
 def markdown(whole: Review) -> str:
@@ -311,7 +316,8 @@ def test_pages_stay_below_what_github_takes(sign: str) -> None:
     gaps = tuple(FailedUnit(sign * 900, (), sign * 900) for _ in range(200))
     whole = review(
         *([long] * 300),
-        *([replace(long, anchored=False)] * 300),
+        *([changed_finding(long, anchored=False)] * 300),
+        *([replace(long, counts=False, is_pending=True)] * 300),
         *([replace(long, status=FindingStatus.REFUTED)] * 300),
         complete=False,
         coverage=Coverage(files_total=1, units_failed=gaps),

@@ -1,8 +1,8 @@
 import pytest
-from msgspec.structs import replace
 
 from codeloupe.commits.sweep import plan_of
 from codeloupe.reports.replacement import Replacement, exact_replacement, fenced, fix_of
+from tests.findings_material import changed_finding
 from tests.rows import each
 from tests.unit.reports.examples import finding
 
@@ -63,7 +63,7 @@ def test_several_lines_are_replaced_together_tabs_are_kept_and_a_marked_block_ma
         (tabbed, "go", "\treturn fresh(value)"),
         (finding(), "suggestion", longer),
     ):
-        edit = exact_replacement(replace(shown, suggestion=f"```{language}\n{code}\n```"))
+        edit = exact_replacement(changed_finding(shown, suggestion=f"```{language}\n{code}\n```"))
         assert edit == Replacement(shown.first_line, shown.last_line, code)
 
 

@@ -3,7 +3,7 @@ from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, Skipp
 from codeloupe.reports import Layout, render
 from codeloupe.reports.wording import Tone, check_name, outcome_of
 from tests.rows import each
-from tests.telling_reviews import closed_findings, empty_review, incomplete_review, passed_review
+from tests.telling_reviews import closed_findings, empty_review, incomplete_review, passed_review, pending_finding
 from tests.unit.reports.examples import finding, review
 
 LEFT_OUT = (SkippedFile("logo.png", SkipReason.MEDIA), SkippedFile("bun.lockb", SkipReason.LOCK_FILE))
@@ -59,8 +59,18 @@ def nothing(*skipped: SkippedFile) -> Review:
         ),
         (
             BAD,
-            review(finding(), finding(severity=Severity.CRITICAL), LOW, finding(anchored=False)),
-            "FAIL: 2 findings at or above fail_on=high",
+            review(finding(), finding(severity=Severity.CRITICAL), LOW, finding(anchored=False), pending_finding()),
+            "FAIL: 3 findings at or above fail_on=high",
+        ),
+        (
+            CAUTION,
+            review(pending_finding(), complete=False, exit_code=3, verdict=Verdict.INCOMPLETE),
+            "INCOMPLETE: 1 finding needs a person to decide",
+        ),
+        (
+            CAUTION,
+            incomplete_review(findings=(pending_finding(), pending_finding())),
+            f"INCOMPLETE: 2 findings need a person to decide; {ALL_BUT.removeprefix('INCOMPLETE: ')}",
         ),
         (CAUTION, review(LOW, **WORK, complete=False, exit_code=3), ALL_BUT),
         (

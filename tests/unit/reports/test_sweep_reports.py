@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.model.agent import Usage
-from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import FindingStatus, Proof, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.reports import Layout
@@ -21,7 +21,9 @@ MIXED = sweep(
     reviewed(1),
     reviewed(2, finding(Severity.HIGH, suggestion="Pass it as a parameter.")),
     reviewed(
-        3, finding(Severity.CRITICAL, verification="confirmed: any caller can"), finding(Severity.LOW, title="nit")
+        3,
+        finding(Severity.CRITICAL, proof=Proof.CONFIRMED, reason="any caller can"),
+        finding(Severity.LOW, title="nit"),
     ),
     not_reviewed(4, "timeout"),
     not_reviewed(5, "invalid answer: no JSON", review=failed_review(findings=(finding(Severity.MEDIUM),))),
@@ -179,8 +181,11 @@ def test_a_commit_with_nothing_to_review_says_so(name: str, total: int, words: s
 @each(
     ("changes", "words"),
     [
-        ({"status": FindingStatus.REFUTED, "verification": "refuted: the caller checks"}, "refuted: the caller checks"),
-        ({"anchored": False}, "could not be placed in the code"),
+        (
+            {"status": FindingStatus.REFUTED, "proof": Proof.REFUTED, "reason": "the caller checks"},
+            "refuted: the caller checks",
+        ),
+        ({"status": FindingStatus.GONE}, "gone: its file is no longer reviewed"),
         ({"suppression": KNOWN}, "suppressed by the baseline: known since 2019"),
     ],
 )

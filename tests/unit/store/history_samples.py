@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Commit
-from codeloupe.model.finding import Finding, Source
+from codeloupe.model.finding import Claim, Finding, Source
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.sweep import CommitCategory, CommitReview, CommitSweep, CommitVerdict
@@ -55,7 +55,9 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
     if get_origin(kind) is Mapping:
         return st.dictionaries(any_of(arguments[0]), any_of(arguments[1]), max_size=2)
     assert get_origin(kind) in (tuple, frozenset), kind
-    return st.lists(any_of(arguments[0]), max_size=2).map(get_origin(kind))
+    # A finding has at least one claim.
+    fewest = 1 if arguments[0] is Claim else 0
+    return st.lists(any_of(arguments[0]), min_size=fewest, max_size=2).map(get_origin(kind))
 
 
 any_review: st.SearchStrategy[Review] = any_of(Review)

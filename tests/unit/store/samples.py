@@ -34,6 +34,8 @@ results = st.builds(
     raw_output=any_text,
     error=st.none() | any_text,
     from_ledger=st.booleans(),
+    cut_off=st.booleans(),
+    stored=st.booleans(),
     notes=_texts,
 )
 # Few and telling characters, so that texts which run into each other would meet.
@@ -49,6 +51,7 @@ request_fields: dict[str, st.SearchStrategy[Any]] = {
     "tools": st.none() | st.lists(_short, max_size=2).map(tuple),
     "max_turns": st.none() | st.integers(1, 3),
     "output_schema": st.none() | st.dictionaries(_short, json_values, max_size=2),
+    "accept_any_output": st.booleans(),
     "resume_session": _maybe,
     "context": st.dictionaries(_short, _short, max_size=2),
 }

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from codeloupe.errors import ConfigError, OutputError, UsageError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry, EntryState
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Source, Suppression, SuppressionKind
 from codeloupe.model.review import ReviewError
 from codeloupe.reports.json_v1 import render_json
 from codeloupe.store import baseline as file
@@ -36,6 +36,7 @@ from codeloupe.store.baseline import (
     standings,
     write_working_file,
 )
+from tests.findings_material import make_claim, make_finding
 from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.reports.examples import review
@@ -67,18 +68,15 @@ def entry(fingerprint: str = ONE, **more: Any) -> BaselineEntry:
 
 def finding(fingerprint: str = ONE, **more: Any) -> Finding:
     values: dict[str, Any] = {
-        "file": "a.py",
-        "line_start": 3,
-        "line_end": 3,
-        "severity": Severity.HIGH,
         "category": "security",
         "title": "built from text",
         "body": "why",
         "evidence": "    run(query + name)",
-        "reviewer": "ruff",
+        "reporter": "ruff",
+        "source": Source.ANALYSER,
         **more,
     }
-    return Finding(fingerprint=fingerprint, **values)
+    return make_finding(fingerprint=fingerprint, **values)
 
 
 HINT = FIELDS["fingerprint"][2]
@@ -411,6 +409,15 @@ def test_an_entry_holds_what_tells_the_finding() -> None:
     )
 
 
+def test_an_entry_names_the_rule_of_an_analyser_only_and_the_highest_severity_claimed() -> None:
+    made_up = finding(rule="R1", source=Source.AGENT, severity=Severity.MEDIUM)
+    assert entry_for(made_up, TERMS).rule == ""
+    of_ruff = make_claim(rule="S608", source=Source.ANALYSER, severity=Severity.LOW)
+    both = make_finding(of_ruff, rule="R1", severity=Severity.HIGH, fingerprint=ONE, body="why")
+    kept = entry_for(replace(both, severity=Severity.LOW), TERMS)
+    assert (kept.rule, kept.severity, kept.body) == ("S608", Severity.HIGH, "why")
+
+
 @each(
     ("evidence", "kept"),
     [
@@ -474,14 +481,11 @@ def test_a_report_gives_what_the_review_itself_gives(tmp_path: Path) -> None:
     assert told.findings[1].suppression.kind is SuppressionKind.BASELINE
 
 
-def test_a_report_of_an_earlier_or_later_version_or_from_standard_input_can_be_read(
+def test_a_report_with_an_unknown_status_is_refused_and_one_from_standard_input_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, later = document(), document()
-    del old["findings"][0]["suppression"]
-    found = read_report(written(tmp_path, json.dumps(old)))
-    assert found.findings[0].is_open
-    assert not found.complete
+    assert not read_report(written(tmp_path, json.dumps(document()))).complete
+    later = document()
     later["findings"][0]["status"] = "postponed"
     with pytest.raises(UsageError, match="of version 1 .*'postponed'"):
         read_report(written(tmp_path, json.dumps(later)))
@@ -500,7 +504,7 @@ def test_a_report_of_an_earlier_or_later_version_or_from_standard_input_can_be_r
         (json.dumps(document(findings=[{}])), "is not a JSON report of version 1"),
         (json.dumps(document(errors=["x"])), "is not a JSON report of version 1"),
         (json.dumps(document(findings=[{**document()["findings"][0], "severity": "huge"}])), "of version 1"),
-        (json.dumps(document(findings=[{**document()["findings"][0], "line_start": "x"}])), "of version 1"),
+        (json.dumps(document(findings=[{**document()["findings"][0], "counts": "x"}])), "of version 1"),
     ],
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, content: str, message: str) -> None:

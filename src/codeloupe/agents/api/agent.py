@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import re
 import threading
 import time
 import warnings
@@ -36,7 +37,8 @@ from codeloupe.model.agent import (
     full_prompt,
 )
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.system.json_text import after_reasoning, parsed
+from codeloupe.system.json_values import parsed
+from codeloupe.system.regex import regex
 
 NAME = "api"
 LIMITS = AgentLimits(schema=True)
@@ -61,6 +63,7 @@ _BY_NAME = {
     **dict.fromkeys(("UserError", "InvalidURL", "UnsupportedProtocol"), kinds.INVALID),
     "ContentFilterError": kinds.REFUSED,
 }
+_REASONING = regex(r"[\s\ufeff]*+<(think|thinking|thoughts?|reasoning)>", re.IGNORECASE)
 _BY_ENDING = {"length": kinds.CUT_OFF, "content_filter": kinds.REFUSED, "error": _BROKEN}
 
 
@@ -332,33 +335,58 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _answer(response: Any, target: Target, schema: Mapping[str, Any] | None) -> tuple[str, Any, str]:
-    """What the model answered: as text, as a value, and raw. Raises the AgentError of an answer that is none."""
+    """Return what the model answered: as text, as a value, and raw. Raise the AgentError of an answer that is none."""
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
     call = next((part for part in response.parts if part.part_kind == "tool-call" and part.tool_name == _TOOL), None)
     arguments = "" if call is None else call.args_as_json_str()
     raw = "\n".join(filter(None, (text, arguments)))
+    # Drafts are in the reasoning, and a draft is not an answer.
+    said = after_reasoning(text)
+    answered = "\n".join(part for part in (said, arguments) if part.strip())
     if response.finish_reason is None:
         raise _failed(kinds.UNREACHED, target, text="the reply does not say how the answer ended", raw_output=raw)
     if kind := _BY_ENDING.get(response.finish_reason):
-        raise _failed(kind, target, raw_output=raw, output=raw)
-
-    said, value, problem = after_reasoning(text), None, ""
+        raise _failed(kind, target, raw_output=raw, output=answered, model=target.model, cut_off=True)
     if call is not None:
-        try:
-            value = parsed(arguments)
-        except ValueError as error:
-            problem = str(error)
-    elif said and said.strip():
-        return said, None, raw
-    else:
-        problem = "it thought aloud and then said nothing" if said is None else "it is empty"
-    if problem:
-        message = f"{NAME} got no answer from {target.model}: {problem}"
-        hint = "try again, or another model"
-        raise errors.OutputInvalid(message, agent=NAME, hint=hint, raw_output=raw, output=raw)
-    if schema is not None and _wrapped(schema) and isinstance(value, dict) and set(value) == {_WRAPPED}:
-        value = value[_WRAPPED]
-    return said if said and said.strip() else json.dumps(value, ensure_ascii=False), value, raw
+        value = _arguments_value(arguments, target, raw=raw, answered=answered)
+        if schema is not None and _wrapped(schema) and isinstance(value, dict) and set(value) == {_WRAPPED}:
+            value = value[_WRAPPED]
+        if not said.strip():
+            said = json.dumps(value, ensure_ascii=False)
+        return said, value, raw
+    if not said.strip():
+        problem = "it thought aloud and then said nothing" if text.strip() else "it is empty"
+        raise _no_answer(problem, target, raw=raw, answered=answered)
+    return said, None, raw
+
+
+def _arguments_value(arguments: str, target: Target, *, raw: str, answered: str) -> Any:
+    try:
+        return parsed(arguments)
+    except ValueError as error:
+        raise _no_answer(str(error), target, raw=raw, answered=answered) from error
+
+
+def _no_answer(problem: str, target: Target, *, raw: str, answered: str) -> errors.OutputInvalid:
+    message = f"{NAME} got no answer from {target.model}: {problem}"
+    hint = "try again, or another model"
+    return errors.OutputInvalid(message, agent=NAME, hint=hint, raw_output=raw, output=answered, model=target.model)
+
+
+def after_reasoning(text: str) -> str:
+    """Return the text after the reasoning that it begins with; nothing if the reasoning does not end.
+
+    The first closing tag counts, so that a tag which is quoted later cannot hide a part of the answer.
+    """
+    position = 0
+    lowered = text.lower()
+    while opening := _REASONING.match(text, position):
+        closing = f"</{opening[1].lower()}>"
+        end = lowered.find(closing, opening.end())
+        if end < 0:
+            return ""
+        position = end + len(closing)
+    return text[position:]
 
 
 def _call_failed(error: Exception, target: Target) -> errors.AgentError:

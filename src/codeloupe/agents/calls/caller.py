@@ -126,10 +126,19 @@ class AgentCaller:
             other.budget = self.budget.part(limits)
         return other
 
-    async def call(self, request: AgentRequest, *, agent: Agent | Sequence[Agent], emit: AgentEventSink) -> AgentResult:
+    async def call(
+        self,
+        request: AgentRequest,
+        *,
+        agent: Agent | Sequence[Agent],
+        emit: AgentEventSink,
+        chain: Sequence[Agent] = (),
+    ) -> AgentResult:
         """The answer of the agent, or of the first of a chain that can be used; `notes` tell what was not as asked.
 
         A model that the request names is the first agent's; one of another vendor is asked for its own default.
+        With `chain`, only `agent` is asked, as one of these: a caller that decides itself about the next agent asks
+        them one by one. Budget and cancellation then end the chain: they are BudgetExhausted and CancelledError.
         Raises an AgentError, or a StoreError when the ledger cannot be read; no text in it holds a secret that is
         known. A failed call is not stored. A cancellation is raised as it came.
         """
@@ -145,7 +154,7 @@ class AgentCaller:
 
         ended: object = None
         try:
-            ended = await self._ask_chain(request, agents, masked_emit)
+            ended = await self._ask_chain(request, agents, masked_emit, chain=tuple(chain) or agents)
             return ended
         except BaseException as error:  # whatever it was, the call has ended, which is reported
             ended = error
@@ -158,16 +167,19 @@ class AgentCaller:
                 duration_ms=round((self.timing.clock() - started) * 1000),
                 cost_usd=getattr(ended, "total_cost_usd", None),
                 from_ledger=getattr(ended, "from_ledger", False),
+                stored=getattr(ended, "stored", False),
             )
             masked_emit(finished)
 
-    async def _ask_chain(self, request: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink) -> AgentResult:
+    async def _ask_chain(
+        self, request: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink, *, chain: Sequence[Agent]
+    ) -> AgentResult:
         """The result of the first agent that can be used, with a note for each one before it."""
         # After any other failure than a missing program or login, or a quota, another agent would not do better.
         failures: list[AgentError] = []
         for position, agent in enumerate(agents, start=1):
             try:
-                result = await self._ask(request, agent, emit, chain=agents)
+                result = await self._ask(request, agent, emit, chain=chain)
                 notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
                 return replace(result, notes=(*notes, *result.notes))
             except AgentError as error:

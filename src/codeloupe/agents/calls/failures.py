@@ -94,6 +94,9 @@ def error_of(
     """The error of a failure of this kind. Of what is known of the run it has what it has a field for."""
     own_hint = {errors.NotLoggedIn: program.log_in, errors.NotInstalled: program.install}.get(kind.error)
     words, fields = one_line(text), {"cut_off": kind is CUT_OFF, **known}
+    if kind is EMPTY:
+        # The text of an earlier message is not the answer.
+        fields["output"] = ""
     return kind.error(
         f"{program.agent} {kind.what}{'' if status is None else f' ({status})'}{': ' if words else ''}{words}",
         agent=program.agent,

@@ -68,7 +68,7 @@ class LedgerCalls:
         if kept is None:
             return None
         # It is paid for: whoever adds up costs must not count it again.
-        return replace(kept, from_ledger=True, total_cost_usd=0.0, original_cost_usd=kept.total_cost_usd)
+        return replace(kept, from_ledger=True, stored=True, total_cost_usd=0.0, original_cost_usd=kept.total_cost_usd)
 
     async def _claim_or_find(self, key: str, *, agent: str, patience_seconds: float) -> AgentResult | None:
         """None when the claim is ours, or the answer that somebody else bought since we looked."""
@@ -104,7 +104,7 @@ class LedgerCalls:
             # It is paid for: better used without being kept than thrown away and bought again.
             _log.warning("an answer could not be stored: %s", error)
             return replace(result, notes=(*result.notes, f"this answer could not be stored in the ledger: {error}"))
-        return result
+        return replace(result, stored=True)
 
     async def _renew(self, key: str) -> None:
         while True:

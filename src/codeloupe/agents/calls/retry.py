@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from codeloupe import errors
 from codeloupe.agents.calls.limiter import readable
 from codeloupe.agents.calls.schemas import check_output, no_answer
-from codeloupe.model.agent import AgentRequest, AgentResult, AttemptFailed, AttemptStarted, QuotaEnded
+from codeloupe.model.agent import AgentRequest, AgentResult, AttemptFailed, AttemptStarted, QuotaEnded, TokenUsage
 from codeloupe.model.ports import Agent, AgentEventSink
+from codeloupe.system.json_values import refuse_unsound
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller
@@ -241,9 +242,14 @@ class Attempts:
         name = self.agent.name
         # Agents keep their time themselves and need a while to end a program; this is for one that does not come back.
         guard = asyncio.timeout(request.timeout_seconds + 15.0)
+        started = self.timing.clock()
         try:
             async with guard:
                 result = await self.agent.run(request, self.emit)
+        except errors.OutputInvalid as error:
+            if not request.accept_any_output or not error.output.strip():
+                raise
+            return _accepted(error, request, agent=name, seconds=self.timing.clock() - started)
         except errors.AgentError:
             raise
         except Exception as error:  # a vendor's library may raise anything, and every failure belongs to one family
@@ -263,15 +269,44 @@ class Attempts:
         return errors.TimedOut(message, agent=self.agent.name, hint=hint, attempts=attempts)
 
 
+def _accepted(error: errors.OutputInvalid, request: AgentRequest, *, agent: str, seconds: float) -> AgentResult:
+    """Return the answer that an error carries as a result, so that it is stored and its cost is counted."""
+    return AgentResult(
+        success=True,
+        output=error.output,
+        agent=agent,
+        session_id=error.session_id,
+        duration_ms=round(seconds * 1000),
+        total_cost_usd=error.cost_usd,
+        usage=error.usage or TokenUsage(),
+        model=error.model or request.model,
+        raw_output=error.raw_output,
+        cut_off=error.cut_off,
+        notes=(error.message,),
+    )
+
+
 async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Agent) -> AgentResult:
-    """The result with `structured` as asked for. Raises OutputInvalid, which keeps the answer and its cost."""
+    """Return the result with `structured` as asked for. Raise OutputInvalid, which keeps the answer and its cost."""
     if not result.output.strip() and result.structured is None:
         raise no_answer(replace(result, agent=agent.name), "is empty", "try again, or another model")
     if request.output_schema is None:
         return result
+    if request.accept_any_output:
+        return _without_unsound_value(result)
     # It takes some milliseconds for a long answer, so it is done beside the event loop.
     checked = await asyncio.to_thread(check_output, result, request.output_schema)
     if agent.limits.schema and result.structured is None:
         note = f"{agent.name} gave its structured answer as text, and it was read from there"
         return replace(checked, notes=(*checked.notes, note))
     return checked
+
+
+def _without_unsound_value(result: AgentResult) -> AgentResult:
+    """Return the result without a structured value that cannot be written as JSON; its text remains."""
+    try:
+        refuse_unsound(result.structured)
+    except ValueError as error:
+        note = f"the structured answer of {result.agent} was not used: {error}"
+        return replace(result, structured=None, notes=(*result.notes, note))
+    return result

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache, lru_cache
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.failures import one_line
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult
-from codeloupe.system.json_text import candidates, parsed, refuse_unsound
+from codeloupe.system.json_values import exact_value, refuse_unsound
 
 _MAX_STRICT_DEPTH = 60
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -168,26 +168,33 @@ def check_schema(schema: object) -> None:
 
 
 def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
-    """The result with `structured` as the schema asks, if need be from its text. Raises OutputInvalid, SchemaError."""
+    """Return the result with a `structured` value that conforms to the schema. Raise OutputInvalid or SchemaError.
+
+    Without a value from the agent's own channel, the text has to be exactly one JSON value.
+    """
     check_schema(schema)
-    plain, validator = is_plain(schema), cache(lambda: validator_for(schema))
-
-    def violation_in(value: Any) -> str:
-        return "" if plain and fits(value, schema) else violation(value, validator())
-
+    value = result.structured
     said = result.output
     try:
-        if result.structured is None:
-            return replace(result, structured=_found_in(result.output, violation_in))
-        refuse_unsound(result.structured)
-        reason = violation_in(result.structured)
-        if not reason:
-            return result
-        said = json.dumps(result.structured, ensure_ascii=False)
+        if value is None:
+            value = exact_value(result.output)
+        else:
+            refuse_unsound(value)
+            said = json.dumps(value, ensure_ascii=False)
+        reason = _violation_of(value, schema)
     except ValueError as error:
         reason = str(error)
+    if not reason:
+        return replace(result, structured=value)
     hint = "make the schema or the prompt simpler, or ask another model; the raw output is kept"
     raise no_answer(result, f"is not what the schema asks for: {reason}", hint, output=said)
+
+
+def _violation_of(value: Any, schema: Mapping[str, Any]) -> str:
+    """Return a sentence about the worst violation of the schema, or nothing."""
+    if is_plain(schema) and fits(value, schema):
+        return ""
+    return violation(value, validator_for(schema))
 
 
 def no_answer(result: AgentResult, why: str, hint: str, **more: Any) -> OutputInvalid:
@@ -202,24 +209,6 @@ def no_answer(result: AgentResult, why: str, hint: str, **more: Any) -> OutputIn
         usage=result.usage,
         **more,
     )
-
-
-def _found_in(text: str, violation_in: Callable[[Any], str]) -> Any:
-    """The JSON value in a text that conforms: the whole text, else the longest such part. Raises ValueError."""
-    violated = unreadable = ""
-    for candidate in candidates(text):
-        try:
-            value = parsed(candidate)
-        except ValueError as error:
-            unreadable = unreadable or str(error)
-            continue
-        found = violation_in(value)
-        if not found:
-            return value
-        violated = violated or found
-        if candidate == text:
-            break
-    raise ValueError(violated or unreadable)
 
 
 def schema_words(schema: Mapping[str, Any]) -> str:

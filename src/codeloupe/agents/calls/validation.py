@@ -26,7 +26,7 @@ _TYPES: Mapping[str, Any] = {
     "timeout_seconds": int | float,
     **dict.fromkeys(("idle_timeout_seconds", "max_budget_usd"), int | float | None),
     **dict.fromkeys(("max_attempts", "max_turns"), int | None),
-    "fork_session": bool,
+    **dict.fromkeys(("fork_session", "accept_any_output"), bool),
     **dict.fromkeys(("context", "labels"), Mapping),
 }
 _Problems = Iterator[tuple[str, str]]

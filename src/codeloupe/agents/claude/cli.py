@@ -11,8 +11,9 @@ away too, but for a login that needs it: the profile of a cloud, or the key ring
 The program asks git for the state of the directory, and git would run the filters that the repository configures. So
 it finds a git that knows of no repository; the commands of the model find the real one.
 
-How a run ended is not in its exit code or `subtype`: a refused request is a "success" with exit code 1, an interrupted
-run exits with 0. `is_error`, `terminal_reason` and `api_error_status` tell, and an answer has to be there.
+Anything other than one success is a failure. A success has one result, whose `subtype`, `is_error` and
+`terminal_reason` all say so, and an answer. None of them is enough alone: a refused request has the subtype "success",
+and an interrupted run exits with 0. The exit code does not count.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ _TOO_DEAR = kinds.Kind(errors.BudgetExhausted, "spent all that the call may cost
 _UNFIT = kinds.Kind(
     errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
 )
+_TWO_RESULTS = kinds.Kind(errors.Crashed, "gave more than one result", "try again; the raw output is kept")
 # By the reason, or by the subtype where there is none.
 _BY_REASON = {
     **dict.fromkeys(("max_turns", "error_max_turns"), kinds.TURNS),
@@ -147,7 +149,7 @@ def _usage(counts: list[int]) -> TokenUsage:
 
 
 class ClaudeReading(Reading):
-    """Takes the messages of one run in order. `last` is the last message, once it came."""
+    """Takes the messages of one run in order. `last` is its result, once it came."""
 
     last: Message | None = None
     quota_opens_at: float | None = None
@@ -155,7 +157,7 @@ class ClaudeReading(Reading):
     _sent = _written = 0
 
     def take(self, message: Message) -> None:
-        """Take the next message. Raises the AgentError of a request that the program is about to send again.
+        """Take the next message. Raise the AgentError of a second result, or of a request that is about to be retried.
 
         Retries are not the program's business, but only one that may retry tells how long the service wants us to
         wait: so it may, and is stopped here.
@@ -167,6 +169,8 @@ class ClaudeReading(Reading):
                 if said and said.get("model") != "<synthetic>":
                     self._take_message(said, is_own=message.get("parent_tool_use_id") is None)
             case "result", _:
+                if self.last is not None:
+                    raise self._second_result(self.last, message)
                 self.last, self.is_answered = message, True
                 cost, usage, _ = _spent_in(message, resumed=self.request.resume_session is not None)
                 if usage.input_tokens or cost:
@@ -204,12 +208,14 @@ class ClaudeReading(Reading):
         status, sentences = result.count("api_error_status") or None, result.get("errors")
         errors = (error for error in (sentences if isinstance(sentences, list) else ()) if isinstance(error, str))
         text = output or "; ".join(filter(None, errors))
-        if result.get("is_error") is not False or result.get("terminal_reason") not in ("completed", None):
+        if not _is_success(result):
             opens_at = self.quota_opens_at
             if opens_at is None and (resets := _RESETS_AT.search(text)):
                 opens_at = int(resets[1])
             wait = None if opens_at is None else max(0.0, opens_at - (time.time() if now is None else now))
-            raise self.error(_kind(text, status, result), text, status=status, retry_after_seconds=wait)
+            # Without an error the text is the model's, and may say "overloaded" about a function.
+            program_text = "" if result.get("is_error") is False else text
+            raise self.error(_kind(program_text, status, result), text, status=status, retry_after_seconds=wait)
         if not output.strip() and structured is None:
             raise self.error(kinds.EMPTY, text, status=status)
         if is_share:
@@ -249,6 +255,12 @@ class ClaudeReading(Reading):
                 given = json.dumps(block.get("input"), ensure_ascii=False, default=str)
                 self.output = given[: 1024 * 1024] if is_answer else ""
 
+    def _second_result(self, first: Message, second: Message) -> errors.AgentError:
+        """Return the error of a run with two results, at the higher of their costs, which are running totals."""
+        dearer = max(first, second, key=lambda result: result.number("total_cost_usd") or 0.0)
+        self.cost_usd, self.usage, _ = _spent_in(dearer, resumed=self.request.resume_session is not None)
+        return self.error(_TWO_RESULTS, raw_output=f"{_raw(first)}\n{_raw(second)}")
+
     def _refuse_retry(self, event: Message) -> None:
         status = event.count("error_status") or None
         if self.request.fallback_model is not None and status == 529:
@@ -264,8 +276,16 @@ class ClaudeReading(Reading):
         raise self.error(kind, text, status=status, retry_after_seconds=asked, raw_output=raw, output="", model=None)
 
 
+def _is_success(result: Message) -> bool:
+    has_ended_well = result.get("terminal_reason") in ("completed", None)
+    return result.get("subtype") == "success" and result.get("is_error") is False and has_ended_well
+
+
 def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
-    reason = result.text("terminal_reason") or result.text("subtype") or "no reason is known"
+    reason = result.text("terminal_reason")
+    subtype = result.text("subtype")
+    if not reason or (reason == "completed" and subtype != "success"):
+        reason = subtype or "no reason is known"
     if known := _BY_REASON.get(reason):
         return known
     if result.get("stop_reason") == "refusal":

@@ -138,7 +138,7 @@ class AgentSdkAgent(ClaudeAgent):
             return reading.error(Kind(TimedOut, f"{passed} and was ended", hint))
         if isinstance(failure, sdk.CLIJSONDecodeError):
             kind = Kind(OutputInvalid, "wrote a message that is broken or too large", "ask for a shorter answer")
-            return reading.error(kind, str(failure))
+            return reading.error(kind, str(failure), cut_off=True)
         exit_code = getattr(failure, "exit_code", None) or 0
         return reading.without_result(exit_code=exit_code, stderr="\n".join(stderr) or str(failure or ""))
 

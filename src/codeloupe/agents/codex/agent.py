@@ -33,7 +33,7 @@ from codeloupe.agents.calls.program import (
 from codeloupe.agents.calls.schemas import schema_words, strict_schema, without_fillers
 from codeloupe.errors import AgentError, Crashed, InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
-from codeloupe.system.json_text import parsed
+from codeloupe.system.json_values import parsed
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 

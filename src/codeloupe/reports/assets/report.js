@@ -42,7 +42,7 @@
   };
 
   // The counts of the filters are those of open findings, so they choose among these until a status is chosen.
-  const counts = (card) => (chosen.standing.size ? chosen.standing.has(card.dataset.standing) : card.dataset.standing === "open");
+  const counts = (card) => (chosen.standing.size ? chosen.standing.has(card.dataset.standing) : ["open", "needs a person"].includes(card.dataset.standing));
   const isChosen = () => Object.values(chosen).some((values) => values.size > 0);
 
   const matches = (card, sought) =>

@@ -1,0 +1,281 @@
+"""What all agent calls of a runtime share, and the keys by which the ledger knows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from copy import copy
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from codeloupe import errors
+from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
+from codeloupe.agents.calls.limiter import Timing
+from codeloupe.agents.registry import make_agent
+from codeloupe.config.loading import database_url
+from codeloupe.config.schema import Settings
+from codeloupe.git.changes import changed_between, identity, read_tree_state
+from codeloupe.git.repository import open_repository
+from codeloupe.model.agent import AgentRequest, Priority
+from codeloupe.model.ports import Agent
+from codeloupe.store import open_database
+from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.interface import Database
+from codeloupe.store.ledger import CALL_VERSION, Asked, DatabaseLedger, content_key, is_repeatable
+from codeloupe.store.sqlite import state_directory
+
+if TYPE_CHECKING:
+    from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
+    from codeloupe.agents.calls.shared import SharedCalls
+
+
+async def _watch(directory: Path) -> ChangedFiles:
+    repository = await open_repository(directory)
+    before = await read_tree_state(repository)
+
+    async def changed_files() -> tuple[str, ...]:
+        return changed_between(before, await read_tree_state(repository))
+
+    return changed_files
+
+
+class AgentCalls(AbstractContextManager["AgentCalls"]):
+    """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
+
+    `agents` are the caller's own, before built-in ones of the same names. Limits and budget are the first call's.
+    `database` is a shared one or its URL, in the place of what the user has set; one that is given is not closed here.
+    Through it processes share limits, in which calls of a better `priority` go first.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Agent] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        state_directory: Path | None = None,
+        database: Database | str | None = None,
+        priority: int = Priority.PERSON,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+    ) -> None:
+        self.own = MappingProxyType({agent.name: agent for agent in agents})
+        self.environment = os.environ if environment is None else environment
+        self._state_directory = state_directory
+        self._database = database
+        self._priority = priority
+        self._timing = timing
+        self._repo: Path | None = None
+        self._names: dict[Path, tuple[str, str]] = {}
+        self._caller: AgentCaller | None = None
+
+    @cached_property
+    def state_directory(self) -> Path:
+        """Where the ledger, the history and the runs of pipelines are. Raises StoreError when nothing names a place."""
+        return self._state_directory or state_directory(self.environment)
+
+    @cached_property
+    def database(self) -> Database:
+        """The file or the server of ledger and history. Raises StoreError and ConfigError."""
+        # A directory that the caller names is for this runtime alone.
+        is_own = self._state_directory is not None
+        given = self._database or (None if is_own else database_url(self.environment))
+        return open_database(given, self.state_directory) if given is None or isinstance(given, str) else given
+
+    def opened_history(self) -> AbstractContextManager[DatabaseHistory]:
+        """The history, which stays open afterwards. Raises as `state_directory` does."""
+        return nullcontext(DatabaseHistory(self.database))
+
+    @property
+    def spent(self) -> Spent:
+        """What all calls have taken so far."""
+        return Spent() if self._caller is None else self._caller.spent
+
+    def names(self, settings: Settings) -> tuple[str, ...]:
+        """Who is asked, in this order: the caller's own agents, if there are any, else those of the settings."""
+        return tuple(self.own) or settings.agents
+
+    def agent(self, name: str, settings: Settings) -> Agent:
+        """The agent of that name, as the settings want it. Raises KeyError for an unknown name."""
+        return self.own[name] if name in self.own else make_agent(name, settings, environment=self.environment)
+
+    def agent_to_check(self, name: str, settings: Settings) -> Agent:
+        """The agent of that name as it would be asked first: with `model`, where it has none of its own."""
+        return self.agent(name, replace(settings, api_model=settings.api_model or settings.model))
+
+    def caller(
+        self,
+        settings: Settings,
+        *,
+        fresh: bool = False,
+        key_of: KeyOf | None = None,
+        watch_files: WatchFiles | None = _watch,
+        repo: Path | None = None,
+    ) -> AgentCaller:
+        """What makes agent calls under the limits that all calls share. Raises StoreError without a place for a ledger.
+
+        `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files`
+        says which files a call changed, by git unless something else is given; None for a caller who finds out itself.
+        `repo` is the repository that pays, where shared budgets are counted; else it is the directory of each call.
+        """
+        return self._shared(settings).variant(
+            key_of=key_of,
+            watch_files=watch_files,
+            mask_prompts=settings.mask_prompts,
+            fresh=fresh,
+            wait_for_quota=settings.wait_for_quota,
+            repo=self._repo or repo,
+        )
+
+    def part(self, settings: Settings, limits: SpendingLimits, *, repo: Path | None = None) -> AgentCalls:
+        """The same for some of the calls, which have limits of their own beside those of all. Raises as `caller`.
+
+        `repo` pays for all of them, also for those that are made for another.
+        """
+        part = copy(self)
+        part._repo = self._repo or repo  # noqa: SLF001 - ours
+        part._caller = self._shared(settings).variant(key_of=None, watch_files=None, limits=limits)  # noqa: SLF001 - ours
+        return part
+
+    def _shared(self, settings: Settings) -> AgentCaller:
+        from codeloupe.agents.calls.caller import AgentCaller, CallerOptions  # noqa: PLC0415 - where agents are asked
+
+        if self._caller is None:
+            self._caller = AgentCaller(
+                CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute),
+                budget=RunBudget(
+                    clock=self._timing.clock,
+                    max_usd=settings.max_budget_usd,
+                    max_tokens=settings.max_tokens,
+                    max_requests=settings.max_requests,
+                ),
+                ledger=DatabaseLedger(self.database),
+                timing=self._timing,
+                shared=self._shared_limits(settings) if self.database.is_shared else None,
+            )
+        return self._caller
+
+    def _shared_limits(self, settings: Settings) -> SharedCalls:
+        from codeloupe.agents.calls.shared import SharedCalls, SharedOptions  # noqa: PLC0415 - not without a server
+        from codeloupe.store.limits import SharedLimits  # noqa: PLC0415 - as above
+
+        options = SharedOptions(
+            concurrency=settings.shared_concurrency,
+            calls_per_minute=settings.shared_calls_per_minute,
+            team=settings.team,
+            monthly_usd=settings.monthly_budget_usd,
+            monthly_team_usd=settings.monthly_team_budget_usd,
+            monthly_repository_usd=settings.monthly_repository_budget_usd,
+        )
+        limits = SharedLimits(self.database)
+        return SharedCalls(limits, options, timing=self._timing, priority=self._priority, name_of=self._name_of)
+
+    async def _name_of(self, repo: Path) -> tuple[str, str]:
+        """What a repository is called by all who spend for it, and by a person."""
+        if repo not in self._names:
+            from codeloupe.git.identity import find_identity  # noqa: PLC0415 - not without a server
+
+            try:
+                found = await find_identity(repo, DatabaseHistory(self.database).root_of)
+            except errors.CodeloupeError:
+                return str(repo), repo.name
+            # The same in a whole clone and in a shallow one, in which the root is not known.
+            name = next((name for name in found.names if name.startswith("origin:")), found.names[0])
+            self._names[repo] = name, found.label
+        return self._names[repo]
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database; the next use opens it again."""
+        if "database" in vars(self) and self.database is not self._database:
+            self.database.close()
+
+
+def trust_of(*, trusted: bool) -> str:
+    """The part of a key, and the label of a request, that says whose files and settings a question is about."""
+    return "trusted" if trusted else "untrusted"
+
+
+def _call_key(
+    request: AgentRequest,
+    agent: Agent,
+    *,
+    trust: str,
+    tree: str | None = None,
+    with_files: bool = True,
+    name: str = "",
+    **more: Any,
+) -> str | None:
+    """The one place where a key is built; None for a call that changes files.
+
+    With `with_files` the key covers the `tree` of an agent that reads files: without one there is no key. The label
+    `fence` is the run's random marker, which does not count.
+    """
+    reads_files = with_files and agent.limits.tools and request.tools != ()
+    if not is_repeatable(request) or (reads_files and tree is None):
+        return None
+    own, service_of = (getattr(agent, attribute, None) for attribute in ("default_model", "service_of"))
+    asked = Asked(
+        agent=name or agent.name,
+        model=request.model if own is None else f"{request.model} {own}",
+        service=service_of and service_of(request),
+        trust=trust,
+    )
+    if fence := request.labels.get("fence", ""):
+
+        def plain(text: str | None) -> Any:
+            # No request holds a NUL, so no text can be taken for this.
+            return text and text.replace(fence, "\0fence\0")
+
+        texts = {key: plain(getattr(request, key)) for key in ("prompt", "system_prompt", "append_system_prompt")}
+        context = {plain(title): plain(text) for title, text in request.context.items()}
+        request = replace(request, **texts, context=context)
+    return content_key(request, asked, tree=tree if reads_files else None, **more)
+
+
+def review_key(request: AgentRequest, agent: Agent) -> str | None:
+    """Return the ledger's key of a reviewing call: the unit, pass and trust; None for a call to make each time."""
+    labels = request.labels
+    extra = {name: labels[name] for name in labels if name == "pass"}
+    version = labels.get("prompt_version", CALL_VERSION)
+    return _call_key(request, agent, with_files=False, trust=labels.get("trust", ""), version=version, extra=extra)
+
+
+class StageKeys:
+    """The ledger's keys of the reading calls of a pipeline: each covers what the agent can read."""
+
+    def __init__(self, called: Callable[[Agent], str], *, trust: str) -> None:
+        self._trust = trust
+        self._known: dict[Path, tuple[str, int]] = {}
+        self._called = called
+
+    def tell(self, workspace: Path, tree: str, failures: int) -> None:
+        """A workspace holds this tree now; so many calls on it have failed, and the next must not be one of them."""
+        self._known[workspace] = (tree, failures)
+
+    def key_of(self, request: AgentRequest, agent: Agent) -> str | None:
+        """The key, or None for a call that changes files, or on files whose content is not known."""
+        tree, failures = self._known.get(request.working_dir, (None, 0))
+        version, extra = request.labels.get("prompt_version", f"stage {CALL_VERSION}"), {"failures": str(failures)}
+        name = self._called(agent)
+        return _call_key(request, agent, tree=tree, trust=self._trust, name=name, version=version, extra=extra)
+
+
+async def agent_key(request: AgentRequest, *, trust: str) -> KeyOf:
+    """What names single calls in the ledger: with the files below the working directory, as they are now."""
+    tree: str | None = None
+    # A path that cannot even be looked at, for its length or a right that lacks, is refused with the request.
+    is_there = os.path.isdir(request.working_dir)  # noqa: PTH112 - Path.is_dir raises for such a path
+    if request.tools != () and is_repeatable(request) and is_there:
+        # What is not under git has unknown files, so the call is made each time.
+        with suppress(errors.CodeloupeError):
+            repository = await open_repository(request.working_dir)
+            below = request.working_dir.resolve().relative_to(repository.root)
+            tree = identity(await read_tree_state(repository)) + str(below)
+    # No label of a caller's own is a fence of ours.
+    return lambda one, agent: _call_key(replace(one, labels={}), agent, tree=tree, trust=trust)

@@ -1,0 +1,1 @@
+"""From claims to a verdict: same defect, rounds, suppressions, severity."""

@@ -1,0 +1,327 @@
+"""The life of claims from one round to the next, by the tables in docs/rounds.md.
+
+A claim of an analyser or an external reviewer ends when that reviewer completes on the file and reports it nowhere in
+the file. An agent's claim stays, ends, or is verified again, by what the agents report and how the code changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.findings.claims import needs_proof, settled
+from codeloupe.findings.merge import Case
+from codeloupe.findings.places import Located, Places, fingerprint, is_shown
+from codeloupe.findings.same_defect import is_analyser, stems_of
+from codeloupe.model.change import Unit
+from codeloupe.model.finding import Claim, ClaimEnd, Finding, FindingStatus, Proof, Severity, Source
+from codeloupe.model.ports import AGENTS, ClaimProof, ReviewerResult, Verification
+from codeloupe.model.review import Policy
+
+
+class Recording(Enum):
+    """The meaning of a verification's result for a claim."""
+
+    RECORD = auto()  # the proof is recorded
+    KEEP_UNLESS_REFUTED = auto()  # the statement is unchanged: only "refuted" changes the claim
+    END_UNLESS_CONFIRMED = auto()  # the statement changed: "refuted" or "unproven" means fixed
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """The facts of a round: who completed on which files, what agents were asked about, and under which checklists.
+
+    `failed` are the files of agents' units without an exact answer.
+    """
+
+    places: Places
+    policy: Policy
+    completed: Mapping[str, frozenset[str]]
+    units: tuple[Unit, ...] = ()
+    failed: frozenset[str] = frozenset()
+    has_agents: bool = False
+    experts: frozenset[str] = frozenset()
+
+    def was_asked(self, one: Located) -> bool:
+        """Tell whether agents were asked about a claim's code in this round, and all of their answers were exact."""
+        claim = one.claim
+        if not self.has_agents or claim.file in self.failed:
+            return False
+        if claim.expert is not None and claim.expert not in self.experts:
+            return False
+        if not one.is_same or not claim.anchored:
+            return True
+        lines = (claim.first_line, claim.last_line)
+        parts = (part for unit in self.units for part in unit.parts if part.file.path == claim.file)
+        return any(is_shown(replace(part.file, hunks=part.hunks), lines) for part in parts)
+
+
+class Judged(Struct, frozen=True):
+    """A finding after a round, before its verification; `checks` are its claims to verify, by their index.
+
+    `accepted` is the severity up to which a comment suppressed it in the last round.
+    """
+
+    finding: Finding
+    checks: Mapping[int, Recording]
+    accepted: Severity | None = None
+
+
+def round_of(
+    results: Iterable[ReviewerResult],
+    places: Places,
+    policy: Policy,
+    *,
+    units: tuple[Unit, ...],
+    experts: frozenset[str],
+) -> Round:
+    """Return what a round did, from the results of its reviewers."""
+    completed: dict[str, frozenset[str]] = {}
+    failed = set(places.unread)
+    for result in results:
+        completed |= result.completed
+        if AGENTS in result.completed:
+            failed |= {file for unit in result.units_failed for file in unit.files}
+    return Round(
+        places=places,
+        policy=policy,
+        completed=completed,
+        units=units,
+        failed=frozenset(failed),
+        has_agents=AGENTS in completed,
+        experts=experts,
+    )
+
+
+def judge_cases(cases: Sequence[Case], round_: Round) -> list[Judged]:
+    """Return the findings of a round. An earlier finding that was closed and is not reported again is omitted."""
+    names = _Names(case.earlier.fingerprint for case in cases if case.earlier is not None)
+    judged: list[Judged] = []
+    for case in cases:
+        found = _judge_new(case, round_, names) if case.earlier is None else _judge_earlier(case, case.earlier, round_)
+        if found is not None:
+            judged.append(found)
+    return judged
+
+
+def with_proofs(judged: Judged, verification: Verification | None, round_: Round) -> Finding:
+    """Return the finding with what its verification showed; a failed verification leaves earlier proofs as they are."""
+    claims = list(judged.finding.claims)
+    if verification is not None:
+        for number, index in enumerate(judged.checks):
+            claim = claims[index]
+            if verification.problem:
+                reason = claim.reason if claim.proof is not None else verification.problem
+                claims[index] = replace(claim, reason=reason)
+            else:
+                claims[index] = _recorded(claim, verification.proofs[number], judged.checks[index], round_.places)
+    finding = replace(judged.finding, claims=tuple(claims))
+    return settled(finding, round_.policy, suppression=finding.suppression)
+
+
+def _recorded(claim: Claim, shown: ClaimProof, recording: Recording, places: Places) -> Claim:
+    proven = replace(claim, proof=shown.proof, reason=shown.reason, code=places.state(claim))
+    if shown.proof is Proof.CONFIRMED:
+        return replace(
+            proven,
+            suggestion=shown.suggestion or claim.suggestion,
+            replacement=shown.replacement if shown.replacement is not None else claim.replacement,
+        )
+    match recording:
+        case Recording.RECORD:
+            return proven
+        case Recording.KEEP_UNLESS_REFUTED:
+            return proven if shown.proof is Proof.REFUTED else claim
+        case Recording.END_UNLESS_CONFIRMED:
+            return replace(claim, end=ClaimEnd.FIXED)
+        case _:
+            assert_never(recording)
+
+
+def _judge_new(case: Case, round_: Round, names: _Names) -> Judged | None:
+    claims: list[Claim] = []
+    for report in _from_worst(case.reports):
+        if not report.silenced_by:
+            _add_report(claims, report, round_.places)
+    if not claims:
+        return None
+    checks = {index: Recording.RECORD for index, claim in enumerate(claims) if needs_proof(claim, round_.policy)}
+    name = names.new(claims[0], round_.places)
+    return Judged(_finding(claims, FindingStatus.NEW, name, round_.policy), checks)
+
+
+def _judge_earlier(case: Case, earlier: Finding, round_: Round) -> Judged | None:
+    reports = [report for report in case.reports if not report.silenced_by]
+    was_closed = not earlier.is_open and all(claim.end is not None for claim in earlier.claims)
+    if was_closed and not reports:
+        return None
+    claims: list[Claim] = []
+    checks: dict[int, Recording] = {}
+    is_back = False
+    for one in case.located:
+        own_reports = [report for report in reports if _repeats(report, one.claim)]
+        if one.claim.end is not None:
+            # A claim that is reported after it ended is new.
+            is_back = is_back or bool(own_reports)
+            # An end is listed with the round that it happened in, and while the finding is open.
+            if not own_reports and earlier.is_open:
+                claims.append(one.claim)
+            continue
+        claim, recording = _judge_claim(one, own_reports, case, round_)
+        if recording is not None:
+            checks[len(claims)] = recording
+        claims.append(claim)
+    for report in _from_worst(reports):
+        known = len(claims)
+        _add_report(claims, report, round_.places)
+        if len(claims) > known and needs_proof(report, round_.policy):
+            checks[known] = Recording.RECORD
+    status = FindingStatus.REGRESSED if is_back or was_closed else FindingStatus.OPEN
+    finding = _finding(claims, status, earlier.fingerprint, round_.policy)
+    if checks:
+        # Until its verification, a finding is open: a refuted claim may be confirmed now.
+        finding = replace(finding, status=status)
+    accepted = None if earlier.suppression is None else earlier.suppression.severity
+    return Judged(finding, checks, accepted)
+
+
+def _judge_claim(one: Located, reports: Sequence[Claim], case: Case, round_: Round) -> tuple[Claim, Recording | None]:
+    """Return an earlier claim as it is after this round, and how its verification is recorded if it needs one."""
+    claim = one.claim
+    if not reports and round_.places.is_gone(claim):
+        return replace(claim, end=ClaimEnd.GONE), None
+    if claim.source is not Source.AGENT:
+        return _judge_reporter(claim, reports, case, round_), None
+    if claim.proof is Proof.REFUTED:
+        is_same_change = claim.code.change == round_.places.change
+        recording = Recording.RECORD if reports and not is_same_change else None
+    elif needs_proof(claim, round_.policy):
+        recording = _recording(one, round_, is_repeated=bool(reports))
+    else:
+        recording = None
+        if not reports and _is_fixed_by_silence(one, round_):
+            claim = replace(claim, end=ClaimEnd.FIXED)
+    if reports:
+        claim = _repeated(claim, reports)
+        # A proof is about the code that it was made on, until it is made again.
+        if recording is None and claim.proof is not Proof.REFUTED:
+            claim = _with_code(claim, round_.places)
+    return claim, recording
+
+
+def _judge_reporter(claim: Claim, reports: Sequence[Claim], case: Case, round_: Round) -> Claim:
+    """Judge the claim of an analyser or an external reviewer."""
+    if reports:
+        return _with_code(_from_worst(reports)[0], round_.places)
+    # A reviewer that did not take part, or failed on the file, says nothing about it.
+    if claim.file not in round_.completed.get(claim.reporter, frozenset()):
+        return claim
+    for report in case.reports:
+        if report.silenced_by and _repeats(report, claim):
+            return replace(claim, end=ClaimEnd.SILENCED, silenced_by=report.silenced_by)
+    return replace(claim, end=ClaimEnd.FIXED)
+
+
+def _is_fixed_by_silence(one: Located, round_: Round) -> bool:
+    """Tell whether an unproven claim that no agent repeats is fixed: its function, or else its statement, changed."""
+    if not round_.was_asked(one):
+        return False
+    if not one.is_same or not one.claim.anchored:
+        return not one.is_same
+    return round_.places.state(one.claim).function != one.claim.code.function
+
+
+def _recording(one: Located, round_: Round, *, is_repeated: bool) -> Recording | None:
+    """Return how the verification of an agent's claim is recorded, or None if it is not verified again."""
+    claim = one.claim
+    is_file_unchanged = round_.places.state(claim).file == claim.code.file
+    was_asked = round_.was_asked(one)
+    if claim.proof is None:
+        is_changed = was_asked and not is_repeated and not one.is_same
+        return Recording.END_UNLESS_CONFIRMED if is_changed else Recording.RECORD
+    if is_repeated:
+        is_settled = one.is_same if claim.proof is Proof.CONFIRMED else is_file_unchanged
+        return None if is_settled else Recording.RECORD
+    if not was_asked or is_file_unchanged:
+        return None
+    return Recording.KEEP_UNLESS_REFUTED if one.is_same else Recording.END_UNLESS_CONFIRMED
+
+
+def _add_report(claims: list[Claim], report: Claim, places: Places) -> None:
+    """Add a report to the claims of a finding; one that repeats a claim and is not more severe adds no claim."""
+    for index, claim in enumerate(claims):
+        is_repetition = (
+            claim.end is None and _repeats(report, claim) and not report.severity.is_worse_than(claim.severity)
+        )
+        if is_repetition:
+            seen_by = (*_looks(claim), *(name for name in _looks(report) if name not in _looks(claim)))
+            claims[index] = replace(claim, seen_by=seen_by)
+            return
+    claims.append(_with_code(report, places))
+
+
+def _repeats(report: Claim, claim: Claim) -> bool:
+    """Tell whether a report of the same defect repeats a claim: any agent repeats an agent, others only themselves."""
+    if report.source is not claim.source:
+        return False
+    if report.source is Source.AGENT:
+        return True
+    return report.reporter == claim.reporter and (report.rule == claim.rule or not is_analyser(report))
+
+
+def _repeated(claim: Claim, reports: Sequence[Claim]) -> Claim:
+    """Return a claim that was reported again, at the place of the report."""
+    report = _from_worst(reports)[0]
+    return replace(
+        claim,
+        file=report.file,
+        line_start=report.line_start,
+        line_end=report.line_end,
+        evidence=report.evidence,
+        anchored=report.anchored,
+        outside_change=report.outside_change,
+        replacement=claim.replacement if report.evidence == claim.evidence else None,
+    )
+
+
+def _with_code(claim: Claim, places: Places) -> Claim:
+    return replace(claim, code=places.state(claim), seen_by=_looks(claim))
+
+
+def _looks(claim: Claim) -> tuple[str, ...]:
+    return claim.seen_by or (claim.reporter,)
+
+
+def _from_worst(reports: Iterable[Claim]) -> list[Claim]:
+    return sorted(reports, key=lambda report: report.severity.value)
+
+
+def _finding(claims: Sequence[Claim], status: FindingStatus, name: str, policy: Policy) -> Finding:
+    """Return a finding whose claims keep their order, since its checks name them by index."""
+    draft = Finding(claims=tuple(claims), severity=claims[0].severity, status=status, fingerprint=name)
+    return replace(settled(draft, policy), claims=tuple(claims))
+
+
+class _Names:
+    """Gives new findings fingerprints: by the statement, the definitions around it, and the rule or words."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._used: Counter[str] = Counter()
+
+    def new(self, claim: Claim, places: Places) -> str:
+        """Return a fingerprint that no other finding of the round has."""
+        meaning: Sequence[str] = sorted(stems_of(claim)) or (claim.title, claim.body)
+        if is_analyser(claim) and claim.rule:
+            meaning = ("rule", claim.rule)
+        place = claim.code.statements if claim.anchored else (claim.file, claim.evidence)
+        core = "\0".join((*place, *places.headers(claim), *meaning))
+        while True:
+            name = fingerprint(core, str(self._used[core]))
+            self._used[core] += 1
+            if name not in self._taken:
+                return name

@@ -1,0 +1,332 @@
+"""Findings that do not count because a person said so: baseline, dismissals, and comments in the code.
+
+A suppression records the highest severity claimed, and applies to the same statement while no claim is more severe.
+A suppressed finding stays in the review and says why it does not count. Every suppression that does not do what its
+author wanted is reported.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from functools import cache, lru_cache
+
+from msgspec.structs import replace
+
+from codeloupe.findings.claims import worst
+from codeloupe.findings.comments import Comments, LinesOf, lines_reader, listed, marks_in
+from codeloupe.findings.same_defect import CERTAINLY_SIMILAR, is_analyser, likeness
+from codeloupe.model.baseline import BASELINE_NAME, EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
+from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.model.finding import Claim, Finding, Proof, Severity, Source, Suppression, SuppressionKind
+from codeloupe.model.history import Dismissal
+from codeloupe.model.ports import Plan
+from codeloupe.model.review import ReviewError
+from codeloupe.source.code import tokens_of_code
+
+StatementOf = Callable[[Claim], str]
+# A shorter piece of code is in many lines.
+_SHORTEST_PIECE = 8
+
+
+class Suppressions:
+    """All suppressions of one review. `unknown` are files that were not reviewed completely or not read.
+
+    `open_findings` are the fingerprints of the open findings of the review. `statement_of` returns the whole statement
+    that a claim quotes a line of.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        statement_of: StatementOf,
+        baseline: Baseline = Baseline(),  # noqa: B008 - frozen
+        dismissals: Sequence[Dismissal] = (),
+        today: date,
+        unknown: frozenset[str] = frozenset(),
+        open_findings: frozenset[str] = frozenset(),
+    ) -> None:
+        self._plan = plan
+        self._lines_of = lines_reader(plan)
+        self._comments = Comments(self._lines_of, trusted=plan.trusted)
+        files = _Files(plan.files)
+        self._baseline = KnownEntries(
+            baseline,
+            files,
+            statement_of=statement_of,
+            today=today,
+            unknown=unknown | plan.without_content,
+            open_findings=open_findings,
+        )
+        dismissed = Baseline(entries=tuple(_entry_of(one) for one in dismissals))
+        self._dismissals = KnownEntries(
+            dismissed,
+            files,
+            statement_of=statement_of,
+            today=today,
+            unknown=frozenset(),
+            open_findings=open_findings,
+        )
+
+    def suppression_of(self, finding: Finding, accepted: Severity | None = None) -> Suppression | None:
+        """Return what suppresses a finding, or None.
+
+        A comment suppresses nothing more severe than what it `accepted` in the last round.
+        """
+        claimed = worst(claim.severity for claim in _active(finding))
+        mark = self._comments.mark_for(finding)
+        if accepted is not None and claimed is not None and claimed.is_worse_than(accepted):
+            mark = None
+        entry = self._baseline.entry_for(finding)
+        dismissal = self._dismissals.entry_for(finding)
+        if dismissal is not None:
+            return Suppression(
+                kind=SuppressionKind.DISMISSAL,
+                reason=dismissal.reason,
+                owner=dismissal.owner,
+                severity=dismissal.severity,
+            )
+        if entry is not None:
+            return Suppression(
+                kind=SuppressionKind.BASELINE,
+                reason=entry.reason,
+                owner=entry.owner,
+                expires=entry.expires,
+                entry=entry.fingerprint,
+                severity=entry.severity,
+            )
+        if mark is not None:
+            return Suppression(kind=SuppressionKind.INLINE, reason=mark.reason, severity=accepted or claimed)
+        return None
+
+    def errors(self) -> tuple[ReviewError, ...]:
+        """Report what a person should know, once every finding was asked about."""
+        added = added_suppressions(self._plan.change.files)
+        return (*self._baseline.errors(self._lines_of), *self._comments.errors(), *added)
+
+
+class _Files:
+    """The reviewed files by the names that an entry may have for them: a moved file has two."""
+
+    def __init__(self, files: Sequence[FileChange]) -> None:
+        self._by_name: dict[str, FileChange] = {}
+        for file in files:
+            # A file that was copied is still where it was.
+            if file.old_path and file.status is not FileStatus.COPIED:
+                self._by_name[shown_path(file.old_path)] = file
+        for file in files:
+            if file.new_path:
+                self._by_name[shown_path(file.new_path)] = file
+
+    def named(self, name: str) -> FileChange | None:
+        """Return the reviewed file that an entry means."""
+        return self._by_name.get(name)
+
+    def names_of(self, path: str) -> tuple[str, ...]:
+        """Return the names that an entry may have for a path; an entry without a file applies to any."""
+        shown = shown_path(path)
+        file = self._by_name.get(shown)
+        if file is None or not file.old_path or file.status is FileStatus.COPIED:
+            return "", shown
+        return "", shown, shown_path(file.old_path)
+
+
+class KnownEntries:
+    """The entries of a baseline, or the dismissals, and what becomes of them in one review.
+
+    An entry whose own finding is open applies to that one alone: a copy of its statement is another statement.
+    """
+
+    def __init__(
+        self,
+        baseline: Baseline,
+        files: _Files,
+        *,
+        statement_of: StatementOf,
+        today: date,
+        unknown: frozenset[str],
+        open_findings: frozenset[str] = frozenset(),
+    ) -> None:
+        self._baseline = baseline
+        self._files = files
+        self._today = today
+        self._unknown = unknown
+        self._open_findings = open_findings
+        self._statement_of = statement_of
+        self._by_fingerprint: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
+        self._by_file: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
+        for entry in (*baseline.entries, *baseline.also):
+            self._by_fingerprint[entry.fingerprint].append(entry)
+            self._by_file[entry.file].append(entry)
+        self._used: set[BaselineEntry] = set()
+        # Remarks about entries that are not used in the end, by their kind.
+        self._remarks: dict[tuple[str, BaselineEntry], str] = {}
+
+    def entry_for(self, finding: Finding) -> BaselineEntry | None:
+        """Return the entry that applies to a finding, or None."""
+        names = self._files.names_of(finding.file)
+        of_fingerprint = self._by_fingerprint.get(finding.fingerprint, [])
+        near = [
+            entry
+            for name in names
+            for entry in self._by_file.get(name, ())
+            if entry.fingerprint not in self._open_findings
+        ]
+        for entry in (*of_fingerprint, *near):
+            if entry.file in names and _covers(entry, finding, self._statement_of):
+                self._used.add(entry)
+                return None if entry.is_expired(self._today) else entry
+        for entry in of_fingerprint:
+            self._remark(entry, finding, is_here=entry.file in names)
+        return None
+
+    def _remark(self, entry: BaselineEntry, finding: Finding, *, is_here: bool) -> None:
+        place = finding.file
+        if finding.line_start is not None:
+            place = f"{finding.file}:{finding.line_start}"
+        if is_here:
+            what = f"another finding than the one at {place}, which says something else or is more severe, and counts"
+            self._remarks["baseline_other_finding", entry] = what
+        else:
+            advice = "if the code was moved, change the file of the entry"
+            what = f"{entry.file}; the same was found in {finding.file}, and counts there; {advice}"
+            self._remarks["baseline_elsewhere", entry] = what
+
+    def errors(self, lines_of: LinesOf) -> Iterator[ReviewError]:
+        """Report entries that expired, that nothing was found for, and that do not apply where they seem to."""
+        name = self._baseline.name
+        expired = [entry for entry in self._baseline.entries if entry.is_expired(self._today)]
+        if expired:
+            what = "1 entry has expired and suppresses"
+            if len(expired) > 1:
+                what = f"{len(expired):,} entries have expired and suppress"
+            shown = [f"{one.in_short()} on {one.expires}{f' for {one.file}' if one.file else ''}" for one in expired]
+            yield ReviewError(EXPIRED, f"{name}: {what} nothing: {listed(shown)}")
+        for file, entries in self._unused(lines_of).items():
+            # All of them by name: `baseline prune` knows them by this.
+            named = ", ".join(entry.in_short() for entry in entries)
+            fits = "1 entry fits" if len(entries) == 1 else f"{len(entries):,} entries fit"
+            message = f"{fits} nothing in {file} any more: {named}; `codeloupe baseline prune` removes what is unused"
+            yield ReviewError(UNUSED, f"{name}: {message}")
+        silent = {*self._used, *self._baseline.also}
+        for (kind, entry), what in sorted(self._remarks.items(), key=lambda remark: remark[0][0]):
+            if entry not in silent:
+                yield ReviewError(kind, f"{name}:{entry.line}: this entry is for {what}")
+
+    def _unused(self, lines_of: LinesOf) -> Mapping[str, list[BaselineEntry]]:
+        """Return the entries for reviewed files that fit no finding and whose code is gone, by file."""
+
+        @cache
+        def code_of(path: str | None, shown: str) -> str | None:
+            lines: Sequence[str] | None = () if path is None else lines_of(path)
+            return None if lines is None else _plain_code("\n".join(lines), shown)
+
+        found: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
+        for entry in self._baseline.entries:
+            file = self._files.named(entry.file)
+            if file is None or file.path in self._unknown or entry in self._used or entry.is_expired(self._today):
+                continue
+            content = code_of(file.new_path, file.path)
+            wanted = _plain_code(entry.evidence, file.path)
+            is_gone = content is not None and wanted not in content
+            if not wanted or is_gone:
+                found[entry.file].append(entry)
+        return found
+
+
+def added_suppressions(files: Iterable[FileChange]) -> tuple[ReviewError, ...]:
+    """Report the suppressions that a change adds: comments, and entries of the baseline."""
+    marks: list[str] = []
+    entries = 0
+    for file in files:
+        if file.new_path == BASELINE_NAME:
+            lines = _added_lines(file, b"fingerprint")
+            entries += sum(text.lstrip(" -\"'").startswith("fingerprint") for _, text in lines)
+            continue
+        for number, text in _added_lines(file, b"codeloupe"):
+            if any(mark.is_valid for mark in marks_in(file.path, number, text)):
+                marks.append(f"{file.path}:{number}")
+    parts: list[str] = []
+    if marks:
+        counted = "1 comment" if len(marks) == 1 else f"{len(marks):,} comments"
+        parts.append(f"{counted} to ignore findings ({listed(marks)})")
+    if entries:
+        counted = "1 entry" if entries == 1 else f"{entries:,} entries"
+        parts.append(f"{counted} of {BASELINE_NAME}")
+    if not parts:
+        return ()
+    return (ReviewError("suppressions_added", f"the change itself adds {' and '.join(parts)}"),)
+
+
+def _added_lines(file: FileChange, word: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the added lines of the hunks that contain a word, with their numbers."""
+    for hunk in file.hunks:
+        if not hunk.added or word not in hunk.body.lower():
+            continue
+        for line in hunk.lines():
+            if line.kind == "added":
+                yield line.new_number or 0, line.text.decode("utf-8", "replace")
+
+
+def _entry_of(dismissal: Dismissal) -> BaselineEntry:
+    """Return a dismissal as an entry: what it applies to is decided in the same way."""
+    finding = dismissal.finding
+    if finding is None:
+        return BaselineEntry(fingerprint=dismissal.fingerprint, reason=dismissal.reason, owner=dismissal.who)
+    claim = finding.main_claim
+    return BaselineEntry(
+        fingerprint=dismissal.fingerprint,
+        reason=dismissal.reason,
+        owner=dismissal.who,
+        file=shown_path(claim.file),
+        title=claim.title,
+        body=claim.body,
+        evidence=claim.evidence,
+        rule=(claim.rule or "") if is_analyser(claim) else "",
+        severity=finding.claimed_severity,
+    )
+
+
+def _covers(entry: BaselineEntry, finding: Finding, statement_of: StatementOf) -> bool:
+    """Tell whether an entry for a finding's file was written for this defect, and for no less severe one."""
+    limit = entry.severity
+    if limit is not None and any(claim.severity.is_worse_than(limit) for claim in _active(finding)):
+        return False
+    is_named = entry.fingerprint == finding.fingerprint
+    if is_named and not entry.evidence:
+        return True
+    for claim in finding.claims:
+        if (is_named or _is_same_defect(entry, claim)) and _is_same_statement(entry, claim, statement_of(claim)):
+            return True
+    return False
+
+
+def _active(finding: Finding) -> list[Claim]:
+    return [claim for claim in finding.claims if claim.end is None and claim.proof is not Proof.REFUTED]
+
+
+def _is_same_statement(entry: BaselineEntry, claim: Claim, statement: str) -> bool:
+    """Tell whether a claim's statement has the code of an entry; an entry keeps a piece of one line."""
+    wanted = _plain_code(entry.evidence, claim.file)
+    quoted = _plain_code(statement, claim.file)
+    if len(wanted) < _SHORTEST_PIECE:
+        return bool(wanted) and wanted == quoted
+    return wanted in quoted
+
+
+def _is_same_defect(entry: BaselineEntry, claim: Claim) -> bool:
+    """Tell whether an entry names the analyser's rule of a claim, or has similar words."""
+    if is_analyser(claim):
+        return bool(entry.rule) and entry.rule == claim.rule
+    if entry.rule:
+        return False
+    written = replace(claim, title=entry.title, body=entry.body, source=Source.AGENT)
+    return likeness(written, replace(claim, source=Source.AGENT)) >= CERTAINLY_SIMILAR
+
+
+@lru_cache(maxsize=20_000)
+def _plain_code(code: str, path: str) -> str:
+    """Return code without what reformatting and quoting change. A piece of it may be cut off anywhere."""
+    return "".join(token.removeprefix('"').replace(" ", "") for token in tokens_of_code(code, path))

@@ -1,0 +1,327 @@
+"""Reviews and sweeps in the history: kept, found again, and judged by another policy.
+
+What cannot be kept is a warning: a review that was made is never lost for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from codeloupe import __version__
+from codeloupe.config.loading import database_url
+from codeloupe.errors import CodeloupeError, StoreError, UsageError
+from codeloupe.findings.since_last import OMITTED, omitted_errors
+from codeloupe.findings.verdict import BLOCKED, INCOMPLETE, PASSED, conclude
+from codeloupe.git.identity import Checkout, read_checkout
+from codeloupe.model.events import Warned
+from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, RepositoryIdentity, ReviewRecord, SweepRecord
+from codeloupe.model.ports import EventSink, Transcript
+from codeloupe.model.review import Policy, Review, ReviewError
+from codeloupe.model.sweep import CommitReview, CommitSweep
+from codeloupe.store import open_database
+from codeloupe.store.history import DatabaseHistory, OpenedHistory
+from codeloupe.store.interface import History
+from codeloupe.store.sqlite import state_directory
+from codeloupe.system.process import uninterrupted
+from codeloupe.system.redaction import redact
+
+_log = logging.getLogger(__name__)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+# Which repository this is, found out only when it is needed: that takes longer than to look up an id.
+Here = Callable[[], RepositoryIdentity]
+
+LAST = "last"
+SHORT_ID = 12
+_CANDIDATES = 8
+_FIRST_STEP = "`codeloupe review` makes the first entry"
+_LIST = "`codeloupe history list` shows what there is"
+
+
+@contextmanager
+def opened_history(environment: Mapping[str, str] = os.environ) -> Iterator[DatabaseHistory]:
+    """This user's history; its file or server is touched with the first use. Raises StoreError and ConfigError."""
+    with open_database(database_url(environment), state_directory(environment)) as database:
+        yield DatabaseHistory(database)
+
+
+def find_entry(history: History, word: str, *, here: Here) -> HistoryEntry:
+    """The review or sweep that a word names; `last` is the newest one of this repository. Raises UsageError."""
+    if word == LAST:
+        newest = history.list(HistoryQuery(repositories=here().names, limit=_CANDIDATES))
+        if newest.entries:
+            return newest.entries[0]
+        raise StoreError(newest.problems[0], hint=_LIST) if newest.problems else nothing_saved(here())
+    prefix = word.strip().lower()
+    if not re.fullmatch(r"[0-9a-f]{4,64}", prefix):
+        what = "give at least 4 characters of one, digits and the letters a to f"
+        raise UsageError(f"{word!r} is no id of the history: {what}", hint=_LIST)
+    found = history.matching(prefix, limit=_CANDIDATES + 1)
+    exact = [entry for entry in found.entries if entry.entry_id == prefix]
+    if exact or len(found.entries) == 1:
+        return (*exact, *found.entries)[0]
+    if found.entries:
+        more = "\n  and more" if len(found.entries) > _CANDIDATES else ""
+        lines = _in_short(found.entries[:_CANDIDATES], len(word))
+        raise UsageError(f"{word!r} is the beginning of several ids:{lines}{more}", hint="give more characters of one")
+    if found.problems:
+        raise StoreError(found.problems[0], hint=_LIST)
+    known = history.list(HistoryQuery(repositories=here().names, limit=_CANDIDATES)).entries
+    if not known:
+        raise UsageError(f"no entry {word!r} is in the history, nor any of this repository", hint=_FIRST_STEP)
+    here_are = f"the newest here are:{_in_short(known)}"
+    raise UsageError(f"no entry of the history begins with {word!r}; {here_are}", hint=_LIST)
+
+
+def find_review(history: History, word: str, *, here: Here) -> ReviewRecord:
+    """The review that a word names; `last` is the newest here that is not part of a sweep. Raises UsageError."""
+    if word == LAST:
+        newest = history.last(here().names)
+        if newest is None:
+            raise nothing_saved(here())
+        return newest
+    return review_of(history, find_entry(history, word, here=here))
+
+
+def review_of(history: History, entry: HistoryEntry) -> ReviewRecord:
+    """The review of an entry. Raises UsageError when it is a sweep."""
+    if entry.kind is EntryKind.SWEEP:
+        name = entry.entry_id[:SHORT_ID]
+        hint = f"`codeloupe history show {name}` has the reviews of its commits; name one"
+        raise UsageError(f"{name} is a sweep of {entry.commits} commits, not one review", hint=hint)
+    record = history.get(entry.entry_id)
+    if record is None:
+        raise UsageError(f"the review {entry.entry_id} was removed just now", hint=_LIST)
+    return record
+
+
+def nothing_saved(identity: RepositoryIdentity) -> UsageError:
+    """The error for a repository without any entry."""
+    return UsageError(f"no review of {identity.label or 'this directory'} is saved yet", hint=_FIRST_STEP)
+
+
+def _in_short(entries: Sequence[HistoryEntry], given: int = 0) -> str:
+    # Each on one line, whatever a description holds: this text goes out with its line ends kept.
+    return "".join(
+        f"\n  {entry.entry_id[: max(SHORT_ID, given + 4)]}  {entry.saved_at.astimezone():%Y-%m-%d %H:%M}"
+        f"  {' '.join(entry.description.split())[:80]}"
+        for entry in entries
+    )
+
+
+def judged(record: ReviewRecord, policy: Policy) -> Review:
+    """Return the stored review as this policy would have concluded it, at no cost.
+
+    A review that cannot be read completely is incomplete. Raise UsageError if findings that decide were not stored.
+    """
+    review = record.review
+    if policy == review.policy and not record.problems:
+        return review
+    unknown = max(review.hidden_findings - len(review.hidden), 0)
+    # Findings that were hidden and not stored are below both limits of the old policy.
+    lowest_stored = Severity(max(review.policy.fail_on.value, review.policy.min_severity.value))
+    if unknown and lowest_stored.is_worse_than(policy.fail_on):
+        wanted = policy.fail_on.label
+        why = f"{unknown} findings below {lowest_stored.label} were not stored with this review"
+        hint = f"use --fail-on {lowest_stored.label} or above, or review again with --min-severity {wanted}"
+        raise UsageError(f"{why}, so it cannot be judged by fail_on={wanted}", hint=hint)
+    everything = review.findings
+    if review.hidden:
+        everything = tuple(sorted(record.findings, key=lambda one: (one.file, one.first_line, one.last_line)))
+    # Whether a claim is pending or an omitted finding blocks depends on the policy; what was reviewed does not.
+    was_omitting = [error for error in review.errors if error.kind == OMITTED]
+    was_incomplete_otherwise = not review.complete and not review.pending and not was_omitting
+    omitted = omitted_errors(record.left_out, policy)
+    saw_everything = review.coverage.complete and not was_incomplete_otherwise and not record.problems
+    again = conclude(review, everything, policy, saw_everything=saw_everything and not omitted)
+    errors = [error for error in again.errors if error.kind != OMITTED]
+    return replace(again, hidden_findings=again.hidden_findings + unknown, errors=(*errors, *omitted))
+
+
+def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incomplete: bool | None = None) -> CommitSweep:
+    """The saved sweep as it would have ended strictly, or with another word on what could not be reviewed."""
+    sweep = record.sweep
+    is_strict = strict or sweep.strict
+    is_whole = record.finished and not record.problems
+    complete = is_whole and all(commit.verdict is not None for commit in sweep.commits)
+    # That it passed then says nothing of what cannot be read of it now.
+    passes = is_whole and sweep.exit_code == PASSED if pass_when_incomplete is None else pass_when_incomplete
+    reviews = (commit.review for commit in sweep.commits if commit.review is not None)
+    findings = (finding for review in reviews for finding in (*review.findings, *review.hidden))
+    blocks = any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings)
+    code = BLOCKED if is_strict and blocks else PASSED if complete or passes else INCOMPLETE
+    summary = sweep.summary or f"{len(sweep.commits)} commits"
+    if not is_whole:
+        summary += "; not all of it can be read" if record.finished else "; not finished"
+    return replace(sweep, strict=is_strict, exit_code=code, summary=summary)
+
+
+def changed_policy(policy: Policy, **changes: Severity | bool | None) -> Policy:
+    """The policy with what is given, and is not None, in the place of its own."""
+    return replace(policy, **{name: value for name, value in changes.items() if value is not None})
+
+
+class Answers:
+    """A transcript that keeps the answers and failures, and passes everything on to another one, if there is one."""
+
+    def __init__(self, beside: Transcript | None = None) -> None:
+        self._beside = beside
+        # A model that never ends must not fill the history: what is longer keeps its beginning.
+        self._left = 20_000_000
+        # By title, as they came: whoever keeps them redacts them first.
+        self.texts: dict[str, str] = {}
+
+    def __call__(self, title: str, text: str) -> None:
+        """Take a text. The second answer of a unit, after a repair, follows its first."""
+        if self._beside is not None:
+            self._beside(title, text)
+        if title.startswith(("answer of ", "failure of ")) and self._left > 0:
+            kept = text[: min(1_000_000, self._left)]
+            self._left -= len(kept)
+            earlier = self.texts.get(title)
+            self.texts[title] = kept if earlier is None else f"{earlier}\n\n{kept}"
+
+
+class Saved(Struct, frozen=True, kw_only=True):
+    """The parts of a `ReviewRecord` that are stored with a review, beside its result."""
+
+    repo: Path
+    raw_outputs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    terms: str = ""
+    seen: tuple[str, ...] = ()
+    left_out: tuple[Finding, ...] = ()
+    checkout: Checkout | None = None
+    prompt_version: str = ""
+
+
+async def store_review(
+    review: Review,
+    saved: Saved,
+    *,
+    opened: OpenedHistory = opened_history,
+    emit: EventSink = lambda _event: None,
+) -> Review:
+    """Store a review and return it, with an error of kind `history` if that fails. Raise only cancellation."""
+    try:
+        with opened() as history:
+            checkout = saved.checkout or await read_checkout(saved.repo, history.root_of)
+            record = ReviewRecord(
+                review=review,
+                terms=saved.terms,
+                seen=saved.seen,
+                head=review.scope.head or checkout.head,
+                left_out=saved.left_out,
+                **_saved_now(checkout, saved.prompt_version),
+            )
+            raw_outputs = _masked(saved.raw_outputs)
+            await uninterrupted(asyncio.to_thread(history.save, record, raw_outputs=raw_outputs))
+    except Exception as error:  # noqa: BLE001 - the review itself is complete and must be shown
+        message = _warn("the review", error, emit)
+        return replace(review, errors=(*review.errors, ReviewError("history", message)))
+    return review
+
+
+class SweepKeeper:
+    """Saves the commits of a sweep as they are finished, and the whole at the end; `problem` says why it cannot."""
+
+    def __init__(self, emit: EventSink, position: int | None = None) -> None:
+        self._emit, self._position = emit, position
+        self._answers: dict[str, Answers] = {}
+        self.place: tuple[DatabaseHistory, SweepRecord] | None = None
+        self.problem = ""
+
+    def transcript_of(self, sha: str) -> Transcript:
+        """What takes down the answers of the agents to a commit, until that is finished."""
+        return self._answers.setdefault(sha, Answers())
+
+    async def keep_commit(self, commit: CommitReview) -> None:
+        """Save one commit; raises nothing but a cancellation. The event loop goes on, however long it takes."""
+        raw_outputs = _masked(self._answers.pop(commit.commit.sha, Answers()).texts)
+        await self._saved(
+            (commit,),
+            lambda history, record: history.add_commit(
+                record, commit, raw_outputs=raw_outputs, position=self._position
+            ),
+        )
+
+    async def finish(self, sweep: CommitSweep) -> None:
+        """Save the whole sweep in the place of its parts; as `keep_commit`."""
+        whole = {"sweep": sweep, "saved_at": datetime.now(UTC)}
+        await self._saved(sweep.commits, lambda history, record: history.save_sweep(replace(record, **whole)))
+
+    def give_up(self, error: Exception) -> None:
+        """Warn, and save nothing more."""
+        self.problem = self.problem or _warn("the sweep", error, self._emit)
+
+    async def _saved(
+        self, commits: Sequence[CommitReview], save: Callable[[DatabaseHistory, SweepRecord], None]
+    ) -> None:
+        if self.place is None or self.problem:
+            return
+        history, record = self.place
+        # Only commits that agents were asked about have experts.
+        asked = record if any(one.experts for one in commits) else replace(record, prompt_version="")
+        try:
+            # The history is closed after us: nothing may still be on its way into it.
+            await uninterrupted(asyncio.to_thread(save, history, asked))
+        except Exception as error:  # noqa: BLE001 - as in `keep`
+            self.give_up(error)
+
+
+@asynccontextmanager
+async def keeping_sweep(
+    sweep: CommitSweep,
+    *,
+    repo: Path,
+    prompt_version: str = "",
+    position: int | None = None,
+    opened: OpenedHistory = opened_history,
+    emit: EventSink = lambda _: None,
+) -> AsyncIterator[SweepKeeper]:
+    """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
+
+    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id. `position`
+    is that of the one commit which is reviewed here, of a sweep that is spread over machines.
+    """
+    keeper = SweepKeeper(emit, position)
+    with ExitStack() as stack:
+        try:
+            history = stack.enter_context(opened())
+            checkout = await read_checkout(repo, history.root_of)
+            keeper.place = history, SweepRecord(sweep=sweep, **_saved_now(checkout, prompt_version))
+        except Exception as error:  # noqa: BLE001 - as in `keep`
+            keeper.give_up(error)
+        yield keeper
+
+
+def _saved_now(checkout: Checkout, prompt_version: str) -> dict[str, Any]:
+    names = {"repository": checkout.identity.names[0], "repository_label": checkout.identity.label}
+    versions = {"tool_version": __version__, "prompt_version": prompt_version}
+    return {"saved_at": datetime.now(UTC), "branch": checkout.branch, **names, **versions}
+
+
+def _masked(raw_outputs: Mapping[str, str]) -> dict[str, str]:
+    return {unit: redact(output) for unit, output in raw_outputs.items()}
+
+
+def _warn(what: str, error: Exception, emit: EventSink) -> str:
+    reason = error.message if isinstance(error, CodeloupeError) else f"{type(error).__name__}: {error}"
+    message = redact(f"{what} is not in the history: {reason}")
+    _log.warning("%s", message, exc_info=not isinstance(error, CodeloupeError))
+    try:
+        emit(Warned(message))
+    except Exception:  # noqa: BLE001 - a display may fail at anything, and the review is not lost for that either
+        _log.warning("a warning could not be shown", exc_info=True)
+    return message

@@ -1,0 +1,161 @@
+"""Match paths with patterns as in .gitignore: `*` stays within a folder, `**` does not, a name matches at any depth.
+
+A pattern may come from an untrusted repository, so matching must not become slow. Each pattern becomes a regular
+expression without backtracking between stars. That is correct because the nearest match after a star leaves the most
+room for the rest of the pattern. The time of a match does not grow with the number of stars.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import PurePosixPath
+
+from codeloupe.errors import UsageError
+from codeloupe.model.review import NOT_INCLUDED
+from codeloupe.model.scope import OneOf, parse_pattern
+from codeloupe.system.regex import regex
+
+
+class Globs:
+    """Include and exclude patterns for paths. Without include patterns every path is included. Exclude wins."""
+
+    def __init__(self, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
+        self._include = [_compiled(pattern) for pattern in include]
+        self._exclude = [(pattern, _compiled(pattern)) for pattern in exclude]
+
+    def unwanted(self, path: str) -> str | None:
+        """Return why a path is skipped, or None if it is wanted."""
+        for pattern, expression in self._exclude:
+            if expression.match(path):
+                return f"by the pattern {pattern}"
+        if not self._include:
+            return None
+        for expression in self._include:
+            if expression.match(path):
+                return None
+        return NOT_INCLUDED
+
+
+# An atomic group that begins where folders may be skipped.
+_AFTER_ANY_FOLDERS = "(?>(?:.*?/)??"
+_AT_ROOT = "(?>"
+_STAR = "(?>[^/]*?"
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return an expression that matches the beginning of each path that the pattern covers.
+
+    A pattern for a folder covers everything in it. An atomic group reaches from one place where folders may be skipped
+    to the next such place. Within it, another atomic group reaches from one star to the next star.
+    """
+    pieces, anchored = parse_pattern(pattern)
+    expression = _AT_ROOT if anchored else _AFTER_ANY_FOLDERS
+    # The end of the group of the last star, if there is one.
+    star_end = ""
+    ends_with_star = False
+    for piece in pieces:
+        ends_with_star = piece in ("*", "**")
+        if piece in ("**/", "**"):
+            expression += f"{star_end}){_AFTER_ANY_FOLDERS}"
+            star_end = ""
+        if ends_with_star:
+            expression += f"{star_end}{_STAR}"
+            star_end = ")"
+        elif isinstance(piece, OneOf):
+            expression += _one_of(piece)
+        elif piece == "?":
+            expression += "[^/]"
+        elif piece != "**/":
+            expression += re.escape(piece)
+    if not ends_with_star:
+        # A name must end here. After a star there is no end to look for.
+        expression += r"(?=/|\Z)"
+    return re.compile(f"{expression}{star_end})", re.DOTALL)
+
+
+def _one_of(piece: OneOf) -> str:
+    """Return the expression for a set of characters, none of which is a slash."""
+    codes = ""
+    for low, high in piece.ranges:
+        if low <= high:
+            # Written as a code, a character has no special meaning within brackets.
+            codes += f"\\U{ord(low):08x}-\\U{ord(high):08x}"
+    if piece.negated:
+        return f"[^/{codes}]"
+    if not codes:
+        return "(?!)"
+    return f"(?!/)[{codes}]"
+
+
+_WILD = regex(r"[*?\[]")
+# Comparing a path with a hundred thousand names takes seconds.
+_MOST_COMPARED = 20_000
+_LEAST_SIMILARITY = 0.6
+
+
+def unmatched(patterns: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns that match none of the names."""
+    known = list(names)
+    missing: list[str] = []
+    for pattern in patterns:
+        expression = _compiled(pattern)
+        if not any(expression.match(name) for name in known):
+            missing.append(pattern)
+    return tuple(missing)
+
+
+def literal_pattern(path: str) -> str:
+    """Return the pattern that matches a path and everything in it, and nothing else."""
+    return "/" + _WILD.sub(lambda found: f"[{found[0]}]", path)
+
+
+def no_such_files(pattern: str, names: Sequence[str], *, where: str = ", before or after the change") -> UsageError:
+    """Return the error for a pattern that matches no file of the repository, with a spelling that would as its hint."""
+    meant = _nearest_pattern(pattern.strip("/"), names)
+    hint = "`git ls-files` shows the files there are" if meant is None else f"did you mean {meant}?"
+    return UsageError(f"no file of the repository matches {pattern!r}{where}", hint=hint)
+
+
+def _nearest_pattern(pattern: str, names: Sequence[str]) -> str | None:
+    """Return a similar pattern that matches one of the names: another path, another folder, or another suffix."""
+    before_wildcard = _WILD.split(pattern, maxsplit=1)[0]
+    if before_wildcard == pattern and pattern:
+        return nearest_path(pattern, names)
+    folder = before_wildcard.rpartition("/")[0]
+    if folder:
+        folders = [str(PurePosixPath(name).parent) for name in names]
+        near = nearest_path(folder, folders)
+        if near is None:
+            return None
+        return near + pattern.removeprefix(folder)
+    suffixes = {PurePosixPath(name).suffix for name in names}
+    patterns = sorted(f"*{suffix}" for suffix in suffixes if suffix)
+    return _most_like(pattern.removeprefix("**/"), patterns)
+
+
+def nearest_path(path: str, names: Sequence[str]) -> str | None:
+    """Return the file or folder whose path is most similar. One with the same name in another folder comes first."""
+    wanted_name = PurePosixPath(path).name.lower()
+    # Dictionaries keep the order and drop repetitions.
+    known: dict[str, None] = {}
+    same_name: dict[str, None] = {}
+    for name in names:
+        file = PurePosixPath(name)
+        for place in (file, *file.parents):
+            if not place.name:
+                continue
+            known[str(place)] = None
+            if wanted_name in (place.name.lower(), place.stem.lower()):
+                same_name[str(place)] = None
+    if same_name:
+        return _most_like(path, list(same_name), cutoff=0.0)
+    return _most_like(path, list(known)[:_MOST_COMPARED])
+
+
+def _most_like(word: str, known: Sequence[str], cutoff: float = _LEAST_SIMILARITY) -> str | None:
+    matches = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    return matches[0] if matches else None

@@ -1,0 +1,454 @@
+"""Divide a change into units, each for one agent call. Pure, deterministic, and linear in the diff.
+
+In each pass every hunk is in exactly one unit for each expert that applies to its file, and in at least one unit.
+Related hunks stay together: those of a function, a file, a source and its tests, a folder. Units are well filled,
+because each call pays for the instructions again. A hunk that fits is never cut. A larger one becomes even pieces.
+"""
+
+from __future__ import annotations
+
+import string
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby
+from math import ceil
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from codeloupe.errors import ConfigError
+from codeloupe.git.diff import LONGEST_SECTION, HunkRows
+from codeloupe.model.change import Effort, Expert, FileChange, Hunk, Unit, UnitPart
+from codeloupe.model.scope import check_pattern
+from codeloupe.planning.globs import Globs
+from codeloupe.planning.related import related_blocks, shuffle_key
+from codeloupe.system.regex import regex
+
+# A prompt cuts longer lines. It is less than a unit of medium effort, so only a line longer than a unit is cut.
+MAX_LINE_BYTES = 8_000
+_LETTERS = string.ascii_letters.encode()
+_ASCII = bytes(range(128))
+_HUNK_HEADER_TOKENS = 15
+# The tokens around the path in the line that names a file above its hunks.
+_FILE_HEADER_TOKENS = 6
+
+
+def tokens_of(text: bytes | str) -> int:
+    """Estimate the tokens of a text without a tokenizer, which would have to be downloaded.
+
+    The weights of the kinds of bytes were fitted on source code and prose in a dozen languages. There the estimate is
+    mostly within a tenth. Random text (base64, hashes) costs up to twice the estimate.
+    """
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogatepass")
+    return round(_weight(text))
+
+
+def _weight(data: bytes) -> float:
+    others = data.translate(None, _LETTERS)
+    letters = len(data) - len(others)
+    spaces = others.count(b" ")
+    newlines = others.count(b"\n")
+    foreign = 0
+    if not data.isascii():
+        foreign = len(others.translate(None, _ASCII))
+    marks = len(others) - spaces - newlines - foreign - others.count(b"\t") - others.count(b"\r")
+    # Only spaces between words count. Those of an indentation come in pairs and become one token.
+    lone_spaces = spaces - 2 * data.count(b"  ")
+    return 0.145 * letters + 0.66 * marks + 1.4 * newlines + 0.39 * lone_spaces + 0.45 * foreign
+
+
+def hunk_tokens(hunk: Hunk) -> int:
+    """Estimate the tokens of a hunk as a prompt shows it: with its header, and with very long rows cut."""
+    body = hunk.body
+    if len(body) > MAX_LINE_BYTES:
+        body = b"\n".join(row[:MAX_LINE_BYTES] for row in body.split(b"\n"))
+    return _HUNK_HEADER_TOKENS + tokens_of(hunk.section) + tokens_of(body)
+
+
+def globs_of(expert: Expert) -> Globs:
+    """Return the patterns for the files that an expert reviews. Raise ConfigError for a pattern that makes no sense."""
+    include = tuple(pattern for pattern in expert.paths if not pattern.startswith("!"))
+    exclude = tuple(pattern.removeprefix("!") for pattern in expert.paths if pattern.startswith("!"))
+    for pattern in (*include, *exclude):
+        problem = check_pattern(pattern)
+        if problem is not None:
+            what = f"expert {expert.name}: one of its paths is a pattern that makes no sense: {problem}"
+            raise ConfigError(what, hint="correct `paths` of this expert")
+    return Globs(include, exclude)
+
+
+# A unit may exceed its target this much, to avoid tiny units and separated pieces.
+MOST_FILL = 1.3
+# A little above the target, because the places to end a unit are more often before it than after it.
+_BEST_FILL = 1.08
+# A unit below this fill is never ended if there are more pieces.
+_LEAST_FILL = 0.6
+# A unit below this fill may be added to another one up to MOST_FILL.
+_TINY_FILL = 0.5
+# How many of the last units may get more pieces.
+_OPEN_UNITS = 16
+# The cost of ending a unit before a piece, as a share of a unit that is too small or too large. The index is how much
+# the piece shares with the one before it: nothing, the folder, the block, the file, the section.
+BONDS = 0.0, 0.05, 0.2, 0.3, 0.6
+_SAME_FILE_BOND = BONDS[3]
+
+
+def pack(weights: Sequence[tuple[int, int, float]], target_tokens: int) -> list[tuple[int, ...]]:
+    """Pack pieces into units, and return the indices of the pieces of each unit, in order.
+
+    The weight of a piece is its tokens, the tokens of its file's header, and the cost of ending a unit before it. Each
+    piece is in exactly one unit. An earlier unit with room gets more pieces. A unit has at most MOST_FILL times
+    `target_tokens`, unless it is a single piece.
+    """
+    units: list[list[int]] = []
+    sizes: list[int] = []
+    start = 0
+    while start < len(weights):
+        end, tokens = _end_of(weights, start, target_tokens)
+        indices = range(start, end)
+        unit = _unit_with_room(sizes, tokens, target_tokens)
+        if unit is None:
+            units.append(list(indices))
+            sizes.append(tokens)
+        else:
+            units[unit] += indices
+            sizes[unit] += tokens
+        start = end
+    return [tuple(sorted(indices)) for indices in units]
+
+
+def _unit_with_room(sizes: Sequence[int], tokens: int, target_tokens: int) -> int | None:
+    """Return the index of the last unit that has room for more tokens, or None."""
+    oldest = max(0, len(sizes) - _OPEN_UNITS)
+    for index in range(len(sizes) - 1, oldest - 1, -1):
+        is_tiny = min(tokens, sizes[index]) < target_tokens * _TINY_FILL
+        most_fill = MOST_FILL if is_tiny else _BEST_FILL
+        if tokens + sizes[index] <= target_tokens * most_fill:
+            return index
+    return None
+
+
+def _end_of(weights: Sequence[tuple[int, int, float]], start: int, target_tokens: int) -> tuple[int, int]:
+    """Return the best end for a unit that begins at `start`, and its tokens."""
+    tokens = sum(weights[start][:2])
+    best = (start + 1, tokens)
+    best_cost = float("inf")
+    for index in range(start + 1, len(weights)):
+        own, header, bond = weights[index]
+        fill = tokens / target_tokens
+        cost = 2 - fill
+        if fill >= _LEAST_FILL:
+            cost = bond + abs(fill - _BEST_FILL)
+        if cost <= best_cost:
+            best = (index, tokens)
+            best_cost = cost
+        is_other_file = bond < _SAME_FILE_BOND
+        more = own + header if is_other_file else own
+        if tokens + more > target_tokens * MOST_FILL:
+            return best
+        tokens += more
+    return len(weights), tokens
+
+
+_TOP_LEVEL = regex(rb"[-+ ][^\s})\]]")
+
+
+# A hunk is cut only if more than this many times the target is left.
+_LEAST_TO_CUT = 1.15
+# How far before and after its even share a piece may end.
+_EARLIEST_CUT = 0.8
+_LATEST_CUT = 1.1
+# A piece repeats at most this many rows of the one before it, and at most this share of the target.
+_MOST_REPEATED_ROWS = 5
+_MOST_REPEATED_SHARE = 0.1
+# The sign of the row that says that the row before it has no newline.
+_NO_NEWLINE = b"\\"
+
+
+class Piece(NamedTuple):
+    """A hunk or a part of one. The first `repeated_rows` of its body are in the piece before it too."""
+
+    hunk: Hunk
+    repeated_rows: int
+    tokens: int
+
+
+def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece, ...]:
+    """Return the whole hunk if it has at most `most_tokens`, or else even pieces of about `target_tokens`."""
+    if len(hunk.section) > LONGEST_SECTION:
+        hunk = replace(hunk, section=hunk.section[:LONGEST_SECTION])
+    tokens = hunk_tokens(hunk)
+    if tokens <= most_tokens:
+        return (Piece(hunk, 0, tokens),)
+    return tuple(_Cutter(hunk, target_tokens).pieces())
+
+
+class _Cutter:
+    """Cut one hunk. `_weights` are the tokens before each row as a prompt shows it, and those of all rows."""
+
+    def __init__(self, hunk: Hunk, target_tokens: int) -> None:
+        self._hunk_rows = HunkRows(hunk)
+        self._rows = self._hunk_rows.rows
+        self._signs = self._hunk_rows.signs
+        self._section = hunk.section
+        self._target = target_tokens
+        shown = (row.removesuffix(b"\n")[:MAX_LINE_BYTES] + b"\n" for row in self._rows)
+        self._weights = list(accumulate(map(_weight, shown), initial=0.0))
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the pieces in order. Each repeats the last rows of the piece before it if those are short."""
+        section = self._section
+        previous = 0
+        for start, end in self._ranges():
+            begin = self._begin_with_repeated_rows(start, previous)
+            section = self._hunk_rows.section_in(previous, begin) or section
+            piece = self._hunk_rows.part(begin, end, section)
+            yield Piece(piece, start - begin, hunk_tokens(piece))
+            previous = start
+
+    def _begin_with_repeated_rows(self, start: int, previous: int) -> int:
+        """Return where a piece begins that repeats rows before `start`, but none before `previous`."""
+        begin = start
+        for row in range(start - 1, max(previous, start - _MOST_REPEATED_ROWS) - 1, -1):
+            repeated = self._weights[start] - self._weights[row]
+            if repeated > self._target * _MOST_REPEATED_SHARE:
+                break
+            begin = row
+        # The marker of a missing newline says nothing without its row.
+        if begin < start and self._signs[begin] == _NO_NEWLINE:
+            begin += 1
+        return begin
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield the first and last row of even parts, each of which ends between two things if possible."""
+        start = 0
+        end = len(self._rows)
+        while start < end:
+            left = self._weights[end] - self._weights[start]
+            if left > self._target * _LEAST_TO_CUT and start + 1 < end:
+                bound = self._best_bound(start, end, left)
+            else:
+                bound = end
+            yield start, bound
+            start = bound
+
+    def _best_bound(self, start: int, end: int, left: float) -> int:
+        """Return the row before which a part that begins at `start` ends best."""
+        share = left / ceil(left / self._target)
+
+        def row_at(size: float) -> int:
+            row = bisect_right(self._weights, self._weights[start] + share * size) - 1
+            return min(max(row, start + 1), end - 1)
+
+        ideal = row_at(1.0)
+        candidates = range(row_at(_EARLIEST_CUT), row_at(_LATEST_CUT) + 1)
+        bound = min(candidates, key=lambda row: (self._roughness(row), abs(row - ideal), row))
+        if self._signs[bound] == _NO_NEWLINE:
+            bound += 1
+        return bound
+
+    def _roughness(self, row: int) -> int:
+        """Rate how much a cut before a row separates what belongs together."""
+        before = self._signs[row - 1]
+        after = self._signs[row]
+        if after == _NO_NEWLINE:
+            return 5
+        if (before, after) == (b"-", b"+"):
+            return 4
+        follows_blank = not self._rows[row - 1][1:].strip()
+        if follows_blank and _TOP_LEVEL.match(self._rows[row]):
+            return 0
+        if (before, after) in ((b"+", b" "), (b"-", b" "), (b"+", b"-")):
+            return 1
+        return 2 if follows_blank else 3
+
+
+def plan_units(
+    files: Sequence[FileChange],
+    *,
+    effort: Effort,
+    experts: Sequence[Expert],
+    passes: int = 1,
+    apart: bool = False,
+    own_tokens: int = 0,
+) -> tuple[Unit, ...]:
+    """Return the units in the order in which agents are asked, pass by pass.
+
+    With `apart` off, a unit has the experts whose paths match one of its files, or all experts if none matches. With
+    `apart` on, each expert has units of its own, with the files that its paths match, and the experts that are `joined`
+    have theirs together. Files that no expert matches go to further units under all experts. `own_tokens` is what the
+    agent adds to each call. Raise ConfigError for a path pattern that makes no sense.
+    """
+    planner = _Planner(files, effort.unit_tokens(own_tokens), experts)
+    given: Counter[str] = Counter()
+    units: list[Unit] = []
+    for unit in planner.units(passes=passes, apart=apart):
+        name = unit.name
+        while given[name]:
+            given[unit.name] += 1
+            name = f"{unit.name} ({given[unit.name]})"
+        given[name] += 1
+        units.append(replace(unit, name=name))
+    return tuple(units)
+
+
+class _PlacedPiece(NamedTuple):
+    """A piece, and the index of its file."""
+
+    file: int
+    piece: Piece
+
+
+class _Group(NamedTuple):
+    """Files that are packed together for some experts, all by index, and a label for the names of their units."""
+
+    files: tuple[int, ...]
+    experts: frozenset[int]
+    label: str
+
+
+class _Planner:
+    """Plan one change. Files and experts are known by their index."""
+
+    def __init__(self, files: Sequence[FileChange], target: int, experts: Sequence[Expert]) -> None:
+        self._files = tuple(file for file in files if not file.is_bare)
+        self._target = target
+        self._pieces = [self._pieces_of(file) for file in self._files]
+        self._headers = [_FILE_HEADER_TOKENS + tokens_of(file.path) for file in self._files]
+        self._experts = _first_of_each_name(experts)
+        globs = [globs_of(expert) for expert in self._experts]
+        self._matching: list[frozenset[int]] = []
+        for file in self._files:
+            matching = [index for index, patterns in enumerate(globs) if patterns.unwanted(file.path) is None]
+            self._matching.append(frozenset(matching))
+
+    def _pieces_of(self, file: FileChange) -> list[Piece]:
+        pieces: list[Piece] = []
+        for hunk in file.hunks:
+            if hunk.body:
+                pieces += cut_hunk(hunk, target_tokens=self._target, most_tokens=int(self._target * MOST_FILL))
+        return pieces
+
+    def units(self, *, passes: int, apart: bool) -> Iterator[Unit]:
+        """Yield the units of all passes. Their names may not be unique."""
+        everyone = frozenset(range(len(self._experts)))
+        if apart and len(everyone) > 1:
+            groups = self._groups_apart(everyone)
+        else:
+            groups = [_Group(tuple(range(len(self._files))), everyone, "")]
+        for pass_number in range(1, passes + 1):
+            packed: dict[tuple[int, ...], list[list[_PlacedPiece]]] = {}
+            for group in groups:
+                if group.files not in packed:
+                    packed[group.files] = self._packed(group.files, pass_number)
+                units = [self._unit(placed, group, pass_number) for placed in packed[group.files]]
+                if pass_number > 1:
+                    units.sort(key=lambda unit: shuffle_key(unit.name, unit.pass_number))
+                yield from units
+
+    def _groups_apart(self, everyone: frozenset[int]) -> list[_Group]:
+        """Return a group for each expert, one for the joined experts, and one for files that no expert matches."""
+        joined = frozenset(index for index in everyone if self._experts[index].joined)
+        alone = [frozenset((index,)) for index in sorted(everyone - joined)]
+        groups: list[_Group] = []
+        for experts in sorted([joined, *alone], key=lambda indices: min(indices, default=0)):
+            name = "default" if experts == joined else self._experts[min(experts)].name
+            chosen = tuple(file for file, matching in enumerate(self._matching) if matching & experts)
+            groups.append(_Group(chosen, experts, f" [{name}]"))
+        unmatched = tuple(file for file, matching in enumerate(self._matching) if not matching)
+        all_names = ", ".join(expert.name for expert in self._experts)
+        groups.append(_Group(unmatched, everyone, f" [{all_names}]"))
+        return groups
+
+    def _packed(self, files: Sequence[int], pass_number: int) -> list[list[_PlacedPiece]]:
+        """Return the pieces of each unit, in order."""
+        paths = [self._files[file].path for file in files]
+        pieces: list[_PlacedPiece] = []
+        weights: list[tuple[int, int, float]] = []
+        before: tuple[object, ...] = (None, None, None, None)
+        for block, (folder, members) in enumerate(related_blocks(paths, pass_number=pass_number)):
+            for member in members:
+                file = files[member]
+                for piece in self._pieces[file]:
+                    # A piece without a section shares it with no other piece.
+                    section = piece.hunk.section or len(pieces)
+                    now = (folder, block, file, section)
+                    bond = BONDS[_shared_levels(before, now)]
+                    weights.append((piece.tokens, self._headers[file], bond))
+                    pieces.append(_PlacedPiece(file, piece))
+                    before = now
+        return [[pieces[index] for index in indices] for indices in pack(weights, self._target)]
+
+    def _unit(self, placed: Sequence[_PlacedPiece], group: _Group, pass_number: int) -> Unit:
+        parts = self._parts(placed)
+        name = self._name(parts, pieces_in_file=len(self._pieces[placed[0].file]))
+        name += group.label
+        if pass_number > 1:
+            name += f" (pass {pass_number})"
+        matching: set[int] = set()
+        for file, _ in placed:
+            matching |= self._matching[file] & group.experts
+        tokens = sum(piece.tokens for _, piece in placed)
+        tokens += sum(self._headers[file] for file, _ in groupby(file for file, _ in placed))
+        return Unit(
+            name=name,
+            parts=parts,
+            experts=tuple(self._experts[index] for index in sorted(matching or group.experts)),
+            tokens=tokens,
+            pass_number=pass_number,
+        )
+
+    def _parts(self, placed: Sequence[_PlacedPiece]) -> tuple[UnitPart, ...]:
+        """Return one part for each file. A piece that repeats rows of another one begins a part of its own."""
+        runs: list[tuple[int, list[Piece]]] = []
+        for file, piece in placed:
+            if not runs or file != runs[-1][0] or piece.repeated_rows:
+                runs.append((file, []))
+            runs[-1][1].append(piece)
+        parts: list[UnitPart] = []
+        for file, pieces in runs:
+            hunks = tuple(piece.hunk for piece in pieces)
+            parts.append(UnitPart(self._files[file], hunks, pieces[0].repeated_rows))
+        return tuple(parts)
+
+    def _name(self, parts: Sequence[UnitPart], *, pieces_in_file: int) -> str:
+        """Return the path of the first file, its lines if not all of its pieces are there, and the number of others."""
+        name = parts[0].file.path
+        hunks = parts[0].hunks
+        if len(hunks) < pieces_in_file:
+            name += f":{_line_range(hunks)}"
+        others = len({id(part.file) for part in parts}) - 1
+        if others == 1:
+            name += " and 1 more file"
+        elif others:
+            name += f" and {others} more files"
+        return name
+
+
+def _first_of_each_name(experts: Sequence[Expert]) -> tuple[Expert, ...]:
+    """Return the experts without those whose name an earlier expert has."""
+    by_name: dict[str, Expert] = {}
+    for expert in reversed(experts):
+        by_name[expert.name] = expert
+    return tuple(reversed(by_name.values()))
+
+
+def _shared_levels(before: Sequence[object], now: Sequence[object]) -> int:
+    """Return how many levels, from the folder to the section, two consecutive pieces share."""
+    shared = 0
+    for one, other in zip(before, now, strict=True):
+        if one != other:
+            break
+        shared += 1
+    return shared
+
+
+def _line_range(hunks: Sequence[Hunk]) -> str:
+    """Return the lines of the new file, or of the old file if all changed lines are deleted."""
+    first = hunks[0]
+    last = hunks[-1]
+    if any(hunk.new_lines for hunk in hunks):
+        return f"{first.new_start}-{last.new_start + max(last.new_lines - 1, 0)}"
+    return f"{first.old_start}-{last.old_start + last.old_lines - 1}"
