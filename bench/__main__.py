@@ -24,6 +24,8 @@ from bench import (
     peers,
     pipelines,
     review,
+    rounds,
+    same_defect,
     scaling,
     small,
     start,
@@ -44,6 +46,7 @@ _ROOMS: dict[str, Callable[[], Iterator[BenchRow]]] = {
     "agents": agents.rows,
     "scaling": scaling.rows,
     "review": review.rows,
+    "same_defect": same_defect.rows,
     "overhead": overhead.rows,
     "growth": growth.rows,
     "sweep": sweep.rows,
@@ -52,6 +55,7 @@ _ROOMS: dict[str, Callable[[], Iterator[BenchRow]]] = {
     "thousand": thousand.rows,
     "ledger": ledger.rows,
     "history": history.rows,
+    "rounds": rounds.rows,
     "peers": peers.rows,
 }
 _WHEN_ASKED = {"peers": "BENCH_PEERS"}

@@ -17,7 +17,7 @@ from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
-from codeloupe.engine.calls import review_key
+from codeloupe.calls import review_key
 from codeloupe.model.agent import AgentEvent, AgentRequest
 from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.sqlite import SqliteDatabase

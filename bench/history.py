@@ -20,6 +20,7 @@ from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.sqlite import SqliteDatabase
+from tests.findings_material import make_finding
 
 _REVIEWS = 1_000
 _FINDINGS_EACH = 100
@@ -102,7 +103,7 @@ def _review(number: int) -> Review:
 
 def _finding(number: int, index: int) -> Finding:
     which = number * 10 + index
-    return Finding(
+    return make_finding(
         file=f"package/part{which % 40}/module{which % 7}.py",
         line_start=which % 900 + 1,
         line_end=which % 900 + 2,
@@ -111,9 +112,8 @@ def _finding(number: int, index: int) -> Finding:
         title="The last page is left out when the number of items is a multiple of its size",
         body="`pages` rounds down, so that the items behind the last whole page are never asked for. " * 3,
         evidence="    pages = len(items) // size\n    for page in range(pages):",
-        reviewer="claude_cli",
+        reporter="claude_cli",
         suggestion="Round up: `pages = -(-len(items) // size)`.",
-        confidence=0.8,
         expert=("correctness", "security", "tests")[which % 3],
         fingerprint=f"{which:032x}",
         status=FindingStatus.FIXED if index < 10 else FindingStatus.OPEN if index < 90 else FindingStatus.NEW,

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from bench.peak_memory import peak_bytes
 from codeloupe.config.schema import Settings
-from codeloupe.engine.choose import ChosenReviewer
-from codeloupe.engine.run import review
+from codeloupe.engine import review
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.events import Event
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.review import Review, ReviewerInfo
+from codeloupe.reviewers.choose import ChosenReviewer
 
 _BYTES_PER_TOKEN = 3.5
 

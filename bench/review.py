@@ -13,21 +13,27 @@ from pathlib import Path
 from bench.changes import git
 from bench.lifelike import LARGE, SMALL, branch_diff, make_lifelike_change
 from bench.own_cpu import WatchedAgent
-from bench.prompt_tokens import lines_not_sent, times_sent, tokens_in, tokens_sent
+from bench.prompt_tokens import (
+    JUDGED,
+    MOST_LARGE_RATIO,
+    MOST_SMALL_RATIO,
+    lines_not_sent,
+    times_sent,
+    tokens_in,
+    tokens_sent,
+)
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
 from codeloupe.config.schema import Settings
-from codeloupe.engine.prepare import prepare
 from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.scope import DefaultScope
+from codeloupe.planning.prepare import prepare
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.agent_programs import find
 
 # A provider, a model of it, and what its address ends with.
 API_MODELS = (("anthropic", "claude-opus-4-8", ""), ("openai", "gpt-5", "/v1"))
-MOST_SMALL_RATIO = 1.5
-MOST_LARGE_RATIO = 1.35
 _MOST_RATIOS = {"small": MOST_SMALL_RATIO, "large": MOST_LARGE_RATIO}
 _MOST_DIFF_SECONDS = 0.5
 _MOST_WALL_SECONDS = 3.0
@@ -89,7 +95,7 @@ def _tokens(change: _Change) -> Iterator[BenchRow]:
             raise RuntimeError("not every hunk was sent once")
         sent = tokens_sent(requests)
         title = f"prompt tokens of the {change.name} change, {provider} / its diff"
-        ratios = {name: sent[name] / in_diff[name] for name in sent}
+        ratios = {name: sent[name] / in_diff[name] for name in JUDGED}
         worst = max(ratios, key=lambda name: ratios[name])
         detail = f"{sent[worst]:,} by {worst} for a diff of {in_diff[worst]:,}, in {len(requests)} call(s)"
         yield BenchRow(title, detail, ratios[worst], _MOST_RATIOS[change.name])
@@ -201,7 +207,7 @@ def _one_finding(change: _Change) -> Callable[[RecordedRequest], Reply]:
 
     def reply(request: RecordedRequest) -> Reply:
         if request.mentions("Try to refute the claim"):
-            return Json({"reason": "It can be followed.", "proof": "confirmed"})
+            return Json({"proofs": [{"claim": 1, "reason": "It can be followed.", "proof": "confirmed"}]})
         return Json({"findings": [place | words]})
 
     return reply

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.table import BenchRow
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
-from codeloupe.engine.calls import review_key
+from codeloupe.calls import review_key
 from codeloupe.model.agent import AgentEvent, AgentRequest
 from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.sqlite import SqliteDatabase

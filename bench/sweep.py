@@ -14,9 +14,9 @@ from bench.table import BenchRow
 from bench.timing import quiet
 from codeloupe.commits.sweep import review_commits
 from codeloupe.config.schema import Settings
-from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitQuery, CommitSweep
+from codeloupe.reviewers.choose import ChosenReviewer
 from codeloupe.testing import Delay, Json, ScriptedAgent
 
 _COMMITS, _AT_A_TIME = 200, 20
