@@ -50,9 +50,8 @@ EDITOR_SENDS_BACK = {
     "score": 55,
     "blockers": ["article.md: that the highest tides are in Brittany is carried by no claim, and is not true"],
     "fixes": ["Remove the sentence on Brittany, or replace it by claim c2."],
-    "confidence": 0.9,
 }
-EDITOR_PRINTS = {"summary": "Ready.", "verdict": "PASS", "score": 92, "blockers": [], "fixes": [], "confidence": 0.9}
+EDITOR_PRINTS = {"summary": "Ready.", "verdict": "PASS", "score": 92, "blockers": [], "fixes": []}
 
 TESTS = """\
 import unittest
