@@ -25,12 +25,25 @@ from typing import Any
 from bench.changes import git
 from bench.lifelike import LARGE, SMALL, make_lifelike_change
 from bench.table import BenchRow
+from codeloupe.config.schema import Settings
 from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.guidance import GUIDANCE_NAMES
-from codeloupe.model.change import Effort, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Unit
+from codeloupe.model.change import (
+    Change,
+    Effort,
+    FileChange,
+    FileStatus,
+    GuidanceFile,
+    Hunk,
+    Intent,
+    Scope,
+    ScopeKind,
+    Unit,
+)
 from codeloupe.model.finding import Claim, Finding, Severity, Source
 from codeloupe.planning.experts import DEFAULT, load_experts
+from codeloupe.planning.select import select_by_diff
 from codeloupe.planning.units import plan_units, tokens_of
 from codeloupe.reviewers.diff_text import shown_line
 from codeloupe.reviewers.prompt import Prompt, PromptMaterial, review_prompt
@@ -46,6 +59,7 @@ _SMALL_TOKENS = 2_400
 _SMALL_FILES = 5
 _LARGE_FILES = 60
 _NEWEST_COMMITS = 300
+_FEWEST_SMALL_TOKENS = 2_000
 _MOST_SMALL_TOKENS = 4_000
 _KNOWN_IN_FOLLOW_UP = 3
 # A random marker would change the count from run to run. Written as a number, it is in no diff of this file.
@@ -236,13 +250,13 @@ def added_lines_not_in(files: Sequence[FileChange], texts: Sequence[str]) -> set
 def small_commit(root: Path) -> str | None:
     """Return the commit with at least 5 files whose diff is nearest in size to the small lifelike change."""
     sizes: dict[str, int] = {}
-    words = ("log", "--first-parent", "--no-merges", f"--max-count={_NEWEST_COMMITS}", "--format=%H")
+    words = ("log", "--first-parent", f"--max-count={_NEWEST_COMMITS}", "--format=%H")
     for commit in git(root, *words).decode().split():
         is_root = git(root, "rev-list", "--parents", "--max-count=1", commit).count(b" ") == 0
         if is_root or len(_text_files(root, f"{commit}^", commit)) < _SMALL_FILES:
             continue
         tokens = tokens_of(_diff(root, f"{commit}^", commit))
-        if tokens < _MOST_SMALL_TOKENS:
+        if _FEWEST_SMALL_TOKENS <= tokens <= _MOST_SMALL_TOKENS:
             sizes[commit] = abs(tokens - _SMALL_TOKENS)
     return min(sizes, key=lambda commit: sizes[commit], default=None)
 
@@ -275,14 +289,17 @@ def measured_change(root: Path, name: str, base: str, head: str) -> MeasuredChan
 
 
 def _text_files(root: Path, base: str, head: str) -> list[str]:
-    found: list[str] = []
-    for row in (
-        git(root, "diff", "--no-renames", "--numstat", "-z", base, head).decode("utf-8", "surrogateescape").split("\0")
-    ):
+    """Return the text files of a change that a review sends to agents: analysers read lock files instead."""
+    listed = git(root, "diff", "--no-renames", "--numstat", "-z", base, head).decode("utf-8", "surrogateescape")
+    found: list[FileChange] = []
+    for row in listed.split("\0"):
         added, _, rest = row.partition("\t")
         if added.isdecimal():
-            found.append(rest.partition("\t")[2])
-    return found
+            path = rest.partition("\t")[2]
+            found.append(FileChange(path, path, FileStatus.MODIFIED))
+    scope = Scope(ScopeKind.RANGE, base, head, "")
+    selection = select_by_diff(Change(scope, tuple(found)), Settings())
+    return [file.path for file in selection.files]
 
 
 def _diff(root: Path, base: str, head: str, *flags: str) -> bytes:
