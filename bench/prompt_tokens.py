@@ -1,8 +1,8 @@
 """The tokens that a review sends to a model, as a ratio to the tokens of the diff.
 
-`python -m bench.prompt_tokens` builds the prompts of changes without an engine or a model, and counts system prompt,
-prompt and schema. With CODELOUPE_BENCH_REPOSITORIES=FOLDER the changes come from the history of each git repository in
-the folder, otherwise from `bench.lifelike`. The other functions count what a stand-in server received.
+`rows` builds the prompts of changes without an engine or a model, and counts system prompt, prompt and schema. With
+CODELOUPE_BENCH_REPOSITORIES=FOLDER the changes come from the history of each git repository in the folder, otherwise
+from `bench.lifelike`. The other functions count what a stand-in server received.
 
 Real tokenizers must be downloaded, so there are three independent measures: our own estimate, the pieces into which
 tokenizers first cut a text, and bytes. Limits apply to the first two. On the lifelike changes their ratios were within
@@ -332,17 +332,3 @@ def _known_finding(unit: Unit, number: int) -> Finding:
         line_start=10 * number + 7,
     )
     return Finding(claims=(claim,), severity=claim.severity, fingerprint=f"{number:016x}")
-
-
-def main() -> int:
-    """Print one row per measurement; return 1 if a limit is exceeded."""
-    measured = list(rows())
-    for row in measured:
-        mark = "ok" if row.ok else "OVER"
-        limit = f"limit {row.limit:g}" if row.limit else "no limit"
-        print(f"{mark:4} {row.name:70} {row.ratio:.3f} ({limit})  {row.measured}")
-    return 0 if all(row.ok for row in measured) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

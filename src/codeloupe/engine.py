@@ -48,8 +48,8 @@ from codeloupe.model.scope import DefaultScope, FetchedScope, ScopeRequest
 from codeloupe.planning.commits import with_each_commit
 from codeloupe.planning.coverage import conditions_of, names_of, uncovered
 from codeloupe.planning.experts import experts_of
-from codeloupe.planning.prepare import Prepared, fetched, prepare, with_and_without_lines, with_gaps_if_nothing_is_left
-from codeloupe.planning.remarks import remarks_of
+from codeloupe.planning.prepare import Prepared, fetched, prepare, remarks_of, with_gaps_if_nothing_is_left
+from codeloupe.planning.select import with_and_without_lines
 from codeloupe.planning.settings import settings_for
 from codeloupe.planning.units import plan_units
 from codeloupe.reviewers.choose import ChosenReviewer, Team, choose_reviewers, guarded, review_together

@@ -13,7 +13,8 @@ from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.review import Preview, PreviewFile
 from codeloupe.model.scope import DefaultScope, ScopeRequest
 from codeloupe.planning.experts import experts_of
-from codeloupe.planning.prepare import fetched, prepare, with_and_without_lines
+from codeloupe.planning.prepare import fetched, prepare
+from codeloupe.planning.select import with_and_without_lines
 from codeloupe.planning.settings import settings_for
 from codeloupe.planning.units import plan_units, tokens_of
 from codeloupe.reviewers.prompt import PromptMaterial, new_fence, review_prompt

@@ -12,7 +12,7 @@ from codeloupe.cli.review import run as review
 from codeloupe.cli.verbs import note, run_to_end
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import DefaultScope, PushedRef, ScopeRequest, StagedScope
-from codeloupe.planning.prepare import new_in_push
+from codeloupe.planning.commits import new_in_push
 from codeloupe.runtime import preview
 
 _ABOUT = """\

@@ -138,7 +138,7 @@ def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[Sco
 
 def _settings(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path) -> LoadedSettings:
     from codeloupe import runtime
-    from codeloupe.planning.prepare import patterns_of
+    from codeloupe.planning.globs import patterns_of
 
     flags = flags_of(arguments)
     if arguments.guessed or arguments.paths:

@@ -8,14 +8,20 @@ room for the rest of the pattern. The time of a match does not grow with the num
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from codeloupe.errors import UsageError
+from codeloupe.errors import NotARepository, RevisionError, UsageError
+from codeloupe.git.repository import Repository, find_root, open_repository
+from codeloupe.git.scopes import Sides, resolve_scope, unknown_word
+from codeloupe.git.snapshot import list_files, list_head_files
+from codeloupe.model.change import Change
 from codeloupe.model.review import NOT_INCLUDED
-from codeloupe.model.scope import OneOf, parse_pattern
+from codeloupe.model.scope import DiffScope, FetchedScope, OneOf, ScopeRequest, parse_pattern
 from codeloupe.system.regex import regex
 
 
@@ -159,3 +165,72 @@ def nearest_path(path: str, names: Sequence[str]) -> str | None:
 def _most_like(word: str, known: Sequence[str], cutoff: float = _LEAST_SIMILARITY) -> str | None:
     matches = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
     return matches[0] if matches else None
+
+
+async def check_patterns(
+    change: Change, patterns: Sequence[str], repository: Repository | None, sides: Sides | None
+) -> None:
+    """Raise UsageError for an include pattern that matches nothing: a typo must not look like a clean review."""
+    names: set[str] = set()
+    for file in change.files:
+        names.update(name for name in (file.old_path, file.new_path) if name)
+    names.update(name.rstrip("/") for name, _ in change.unreadable)
+    names.update(name.rstrip("/") for name in change.nested_repositories)
+    wrong = unmatched(patterns, names)
+    if wrong and repository is not None:
+        names.update(await list_files(repository, sides))
+        wrong = unmatched(wrong, names)
+    if wrong:
+        raise no_such_files(wrong[0], sorted(names))
+
+
+async def patterns_of(
+    words: Sequence[str], paths: Sequence[str], scope: ScopeRequest, *, repo: Path
+) -> tuple[str, ...]:
+    """Return the include patterns for files and folders that are named relative to `repo`.
+
+    `paths` are taken as they are. Raise UsageError for one of the `words` that is not a file of the working tree or of
+    HEAD, and for any path outside of the repository.
+    """
+    if not words and not paths:
+        return ()
+    is_elsewhere = isinstance(scope, DiffScope | FetchedScope)
+    try:
+        root = find_root(repo)
+    except NotARepository:
+        if not is_elsewhere:
+            raise
+        root = repo.resolve()
+    inside = [_inside(word, root, repo) for word in (*words, *paths)]
+    if not is_elsewhere:
+        await _check_words(dict(zip(inside, words, strict=False)), root, scope, repo)
+    if "" in inside:
+        # The whole repository is named.
+        return ()
+    return tuple(literal_pattern(path) for path in inside)
+
+
+def _inside(word: str, root: Path, repo: Path) -> str:
+    """Return a path relative to the root of the repository; an empty one is the root itself."""
+    # Links are not resolved: a link in the repository is a file of its own.
+    path = os.path.normpath(os.path.join(repo.resolve(), word))  # noqa: PTH118 - Path has no such normalisation
+    relative = os.path.relpath(path, root)
+    if relative == ".." or relative.startswith("../"):
+        raise UsageError(f"{word!r} is outside of the repository {root}", hint="give a path inside of it")
+    return "" if relative == "." else relative
+
+
+async def _check_words(words: Mapping[str, str], root: Path, scope: ScopeRequest, repo: Path) -> None:
+    """Raise UsageError for a path that does not exist, on either side of the change or in HEAD; `words` name them."""
+    absent = [path for path in words if path and not os.path.lexists(root / path)]
+    if not absent:
+        return
+    repository = await open_repository(repo)
+    sides: Sides | None = None
+    # A scope that cannot be resolved is reported later, by the review itself.
+    with suppress(RevisionError, NotARepository):
+        sides = await resolve_scope(repository, scope, base_branch=None)
+    known = [*await list_files(repository, sides), *await list_head_files(repository)]
+    for path in absent:
+        if not any(file == path or file.startswith(f"{path}/") for file in known):
+            raise await unknown_word(repository, words[path], nearest_path(path, known))

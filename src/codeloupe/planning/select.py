@@ -7,7 +7,7 @@ a class, and the settings decide whether a file of that class may stay unread.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -133,6 +133,11 @@ class Selection(Struct, frozen=True):
         """Return all files whose content is read by a reviewer or an analyser."""
         return self.files + self.lock_files
 
+    @property
+    def existing(self) -> set[str]:
+        """Return the paths of those files that exist after the change."""
+        return {file.new_path for file in self.present if file.new_path is not None and not file.is_submodule}
+
 
 def select_by_diff(change: Change, settings: Settings) -> Selection:
     """Select files by the diff alone: names, kinds, numbers of lines, and the content of added and deleted files."""
@@ -220,6 +225,29 @@ def _reason_by_binary_hunks(file: FileChange) -> _Reason | None:
     if looks_like_text(changed):
         return None
     return SkipReason.BINARY, _UNKNOWN_FORMAT
+
+
+def with_and_without_lines(files: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
+    """Return the files with changed lines, and those without: they were changed, but there is nothing to read."""
+    read: list[FileChange] = []
+    bare: list[SkippedFile] = []
+    for file in files:
+        if file.is_bare:
+            bare.append(SkippedFile(file.path, SkipReason.NOTHING_TO_READ, _change_without_lines(file)))
+        else:
+            read.append(file)
+    return tuple(read), tuple(bare)
+
+
+def _change_without_lines(file: FileChange) -> str:
+    if file.status in (FileStatus.ADDED, FileStatus.DELETED):
+        return f"{file.status.value}, an empty file"
+    parts: list[str] = []
+    if file.old_path != file.new_path:
+        parts.append(f"{file.status.value} from {file.old_path}")
+    if file.old_mode and file.new_mode and file.old_mode != file.new_mode:
+        parts.append(f"its mode is {file.new_mode} instead of {file.old_mode}")
+    return ", ".join(parts) or "no line of it is changed"
 
 
 def decoded_file(file: FileChange, old: bytes | None, new: bytes | None) -> tuple[FileChange, bytes] | None:

@@ -1,8 +1,8 @@
 """Agent requests under limits that many processes share through a database: asked before each, and told after it.
 
 The database may block, so it is used in a thread. Of the requests of this process that wait for the same limits, only
-the one with the earliest turn asks the database again. One task renews all leases of the process. If the end of a request
-could not be recorded, it is recorded later.
+the one with the earliest turn asks the database again. One task renews all leases of the process. An end that could not
+be recorded is recorded later.
 """
 
 from __future__ import annotations
