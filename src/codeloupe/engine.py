@@ -23,7 +23,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.findings.earlier import Earlier, read_earlier, with_regressions
 from codeloupe.findings.merge import merge
 from codeloupe.findings.places import Places
-from codeloupe.findings.rounds import Judged, Round, judge_cases, round_of, with_proofs
+from codeloupe.findings.rounds import Judged, judge_cases, round_of, with_proofs
 from codeloupe.findings.since_last import since_last
 from codeloupe.findings.suppress import Suppressions
 from codeloupe.findings.verdict import conclude, converged, gap_errors, joined_info, policy_of
@@ -187,7 +187,7 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
     )
     judged = [_suppressed(one, suppressions) for one in judged]
 
-    verified, verifier_result = await _verified(judged, round_, job, emit)
+    verified, verifier_result = await _verified(judged, places, job, emit)
     coverage = _coverage(job, results)
     errors = [error for result in results for error in result.errors]
     errors += [*verifier_result.errors, *suppressions.errors(), *gap_errors(coverage)]
@@ -213,23 +213,22 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
 
 
 async def _verified(
-    judged: Sequence[Judged], round_: Round, job: Job, emit: EventSink
+    judged: Sequence[Judged], places: Places, job: Job, emit: EventSink
 ) -> tuple[list[Finding], VerifierResult]:
     """Return the findings with their proofs. Suppressed findings are not verified, and none is verified twice."""
-    wanted = [one for one in judged if one.checks and one.finding.suppression is None]
+    wanted = [number for number, one in enumerate(judged) if one.checks and one.finding.suppression is None]
     result = VerifierResult()
     if job.verifier is not None and wanted:
-        questions = [replace(one.finding, claims=tuple(one.finding.claims[i] for i in one.checks)) for one in wanted]
         try:
-            result = await job.verifier.verify(questions, job.plan, emit)
+            result = await job.verifier.verify([judged[number].question for number in wanted], job.plan, emit)
         except Exception as error:  # noqa: BLE001 - a verifier that fails takes nothing from the findings
             _log.warning("the findings could not be verified", exc_info=True)
             reason = f"{type(error).__name__}: {error}"
             failed = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {reason}")
             result = VerifierResult(verifications=(Verification(problem=reason),) * len(wanted), errors=(failed,))
-    by_name = {one.finding.fingerprint: shown for one, shown in zip(wanted, result.verifications, strict=False)}
-    findings = [with_proofs(one, by_name.get(one.finding.fingerprint), round_) for one in judged]
-    findings.sort(key=lambda finding: (finding.file, finding.first_line, finding.severity.value, finding.title))
+    findings = [one.finding for one in judged]
+    for number, verification in zip(wanted, result.verifications, strict=False):
+        findings[number] = with_proofs(judged[number], verification, places)
     return findings, result
 
 

@@ -26,7 +26,6 @@ from codeloupe.model.finding import (
     Proof,
     Severity,
     Source,
-    Suppression,
     SuppressionKind,
 )
 from codeloupe.model.review import Policy
@@ -66,8 +65,8 @@ def counted_severity(claim: Claim, policy: Policy) -> Severity | None:
     return claim.severity
 
 
-def settled(finding: Finding, policy: Policy, *, suppression: Suppression | None = None) -> Finding:
-    """Return the finding with severity, status and order of claims computed from its claims.
+def settled(finding: Finding, policy: Policy) -> Finding:
+    """Return the finding with severity and status computed from its claims.
 
     The status of an open finding says where it comes from (new, open, regressed) and stays as it is. A closed finding
     is open again if one of its claims counts or is pending now, as under a policy with another threshold.
@@ -75,26 +74,18 @@ def settled(finding: Finding, policy: Policy, *, suppression: Suppression | None
     counted = [severity for claim in finding.claims if (severity := counted_severity(claim, policy)) is not None]
     pending = [claim.severity for claim in finding.claims if is_pending(claim, policy)]
     claimed = [claim.severity for claim in finding.claims]
-    severity = worst(counted) or worst(pending) or worst(claimed) or Severity.LOW
     worst_counted = worst(counted)
     worst_pending = worst(pending)
+    severity = worst_counted or worst_pending or worst(claimed) or Severity.LOW
     is_more_severe = worst_pending is not None and (worst_counted is None or worst_pending.is_worse_than(worst_counted))
     status = finding.status
-    if suppression is not None and suppression.kind is SuppressionKind.DISMISSAL:
+    if finding.suppression is not None and finding.suppression.kind is SuppressionKind.DISMISSAL:
         status = FindingStatus.DISMISSED
     elif not counted and not pending:
         status = _closed_status(finding.claims)
     elif status not in OPEN_STATUSES:
         status = FindingStatus.OPEN
-    return replace(
-        finding,
-        claims=_in_order(finding.claims, policy),
-        severity=severity,
-        status=status,
-        counts=bool(counted),
-        is_pending=is_more_severe,
-        suppression=suppression,
-    )
+    return replace(finding, severity=severity, status=status, counts=bool(counted), is_pending=is_more_severe)
 
 
 def worst(severities: Iterable[Severity]) -> Severity | None:
@@ -111,8 +102,8 @@ def _closed_status(claims: Iterable[Claim]) -> FindingStatus:
     return FindingStatus.UNPROVEN if Proof.UNPROVEN in proofs else FindingStatus.REFUTED
 
 
-def _in_order(claims: Iterable[Claim], policy: Policy) -> tuple[Claim, ...]:
-    """Return the claims with the one first that gives the finding its place and words.
+def with_main_claim_first(finding: Finding, policy: Policy) -> Finding:
+    """Return the finding with the claim first that gives it its place and words.
 
     Claims that count come before pending ones and these before all others; then the worse, anchored ones, analysers.
     """
@@ -128,4 +119,4 @@ def _in_order(claims: Iterable[Claim], policy: Policy) -> tuple[Claim, ...]:
         value = (severity or claim.severity).value
         return group, value, not claim.anchored, claim.source is not Source.ANALYSER, claim.reporter, claim.title
 
-    return tuple(sorted(claims, key=rank))
+    return replace(finding, claims=tuple(sorted(finding.claims, key=rank)))

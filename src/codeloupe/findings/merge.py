@@ -1,7 +1,8 @@
 """Merging: the claims of one round, together with the findings of earlier rounds, become one case for each defect.
 
-A claim joins at most one finding, the most similar at its place. The claims of one look, such as one pass of a
-reviewer, are joined only if they are on the same statement: a look does not report one defect at two places.
+A claim joins at most one finding, the most similar at its place: an earlier claim on the same statement, or else a
+claim of this round up to 3 lines apart. The claims of one look, such as one pass of a reviewer, are joined only if they
+are on the same statement: a look does not report one defect at two places.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from codeloupe.findings.places import Lines, Located, Places
 from codeloupe.findings.same_defect import CERTAINLY_SIMILAR, SIMILAR, is_analyser, likeness
-from codeloupe.model.finding import Claim, Finding, Proof
+from codeloupe.model.finding import Claim, Finding, Proof, Source
 
 # Two looks may quote neighbouring lines of one defect.
 _NEAR_LINES = 3
@@ -94,38 +95,50 @@ class _Index:
 
 def merge(claims: Iterable[Claim], earlier: Sequence[Finding], places: Places) -> list[Case]:
     """Return a case for each earlier finding, in order, and then for each new one."""
-    known = [claim for finding in earlier for claim in finding.claims]
-    located = iter(places.located(known))
+    earlier_claims = [claim for finding in earlier for claim in finding.claims]
+    located = iter(places.located(earlier_claims))
     cases = [Case(finding, [next(located) for _ in finding.claims]) for finding in earlier]
-    index = _Index(places)
+    of_earlier_rounds = _Index(places)
     for case in cases:
         for claim in case.known:
-            index.add(claim, case)
+            of_earlier_rounds.add(claim, case)
+    of_this_round = _Index(places)
+
+    def join(claim: Claim, case: Case) -> None:
+        case.add(claim, of_this_round.lines(claim))
+        of_this_round.add(claim, case)
+
     unmatched: list[Claim] = []
     for claim in sorted(claims, key=_order):
-        known_case = _most_similar(claim, index, of_this_round=False)
+        known_case = _most_similar(claim, of_earlier_rounds, reach=0)
         if known_case is None:
             unmatched.append(claim)
         else:
-            known_case.add(claim, index.lines(claim))
-    unmatched = _still_reported(unmatched, cases, index)
-    new = _Index(places)
+            join(claim, known_case)
+    new: list[Claim] = []
+    moved = _Moved(cases)
     for claim in unmatched:
-        new_case = _most_similar(claim, new, of_this_round=True)
-        if new_case is None:
-            new_case = Case()
-            cases.append(new_case)
-        new_case.add(claim, new.lines(claim))
-        new.add(claim, new_case)
+        changed_case = moved.case_of(claim)
+        if changed_case is None:
+            new.append(claim)
+        else:
+            join(claim, changed_case)
+    for claim in new:
+        near_case = _most_similar(claim, of_this_round, reach=_NEAR_LINES)
+        if near_case is None:
+            near_case = Case()
+            cases.append(near_case)
+        join(claim, near_case)
     return cases
 
 
-def _most_similar(claim: Claim, index: _Index, *, of_this_round: bool) -> Case | None:
+def _most_similar(claim: Claim, index: _Index, *, reach: int) -> Case | None:
+    """Return the case with the most similar claim at most so many lines away; 0 lines for the same statement."""
     best: Case | None = None
     best_likeness = 0.0
     lines = index.lines(claim)
     for other, distance, case in index.near(claim):
-        if distance > _reach(claim, other, of_this_round=of_this_round):
+        if distance > reach:
             continue
         if case.has_other_rule(claim) or case.is_reported_elsewhere(claim, lines):
             continue
@@ -137,12 +150,6 @@ def _most_similar(claim: Claim, index: _Index, *, of_this_round: bool) -> Case |
             best = case
             best_likeness = found
     return best
-
-
-def _reach(claim: Claim, other: Claim, *, of_this_round: bool) -> int:
-    """Return how many lines two claims of one defect may be apart; 0 for those on one statement."""
-    is_same_look = not set(_looks(claim)).isdisjoint(_looks(other))
-    return _NEAR_LINES if of_this_round and not is_same_look else 0
 
 
 def _looks(claim: Claim) -> tuple[str, ...]:
@@ -162,27 +169,45 @@ def _names(claim: Claim, case: Case) -> bool:
     return case.earlier.fingerprint.startswith(name)
 
 
-def _still_reported(claims: list[Claim], cases: Sequence[Case], index: _Index) -> list[Claim]:
-    """Give analysers' claims to earlier findings of the same rule whose statement changed; return the others.
+_Reporter = tuple[str, str, str | None]
 
-    An analyser's claim ends only if its analyser reports it nowhere in the file.
+
+class _Moved:
+    """Earlier claims of analysers and external reviewers whose statement changed and that no report has joined.
+
+    Such a claim ends only if its reporter reports it nowhere in the file, so it takes a report elsewhere in the file
+    with the same rule or similar words.
     """
-    waiting: defaultdict[tuple[str, str, str | None], list[tuple[int, Case]]] = defaultdict(list)
-    for case in cases:
-        for one in case.located:
-            claim = one.claim
-            if is_analyser(claim) and claim.end is None and not one.is_same and not case.reports:
-                waiting[claim.file, claim.reporter, claim.rule].append((claim.first_line, case))
-    left: list[Claim] = []
-    for claim in claims:
-        candidates = waiting[claim.file, claim.reporter, claim.rule] if is_analyser(claim) else []
-        if not candidates:
-            left.append(claim)
-            continue
-        nearest = min(candidates, key=lambda pair: abs(pair[0] - claim.first_line))
-        candidates.remove(nearest)
-        nearest[1].add(claim, index.lines(claim))
-    return left
+
+    def __init__(self, cases: Iterable[Case]) -> None:
+        self._waiting: defaultdict[_Reporter, list[tuple[Claim, Case]]] = defaultdict(list)
+        for case in cases:
+            for one in case.located:
+                claim = one.claim
+                if claim.source is not Source.AGENT and claim.end is None and not one.is_same and not case.reports:
+                    self._waiting[_reporter(claim)].append((claim, case))
+
+    def case_of(self, report: Claim) -> Case | None:
+        """Return the case of the nearest such claim, which takes no further report; None if there is none."""
+        waiting = self._waiting[_reporter(report)]
+        nearest: int | None = None
+        for number, (claim, _) in enumerate(waiting[:_MOST_COMPARED]):
+            is_nearer = nearest is None or _lines_apart(report, claim) < _lines_apart(report, waiting[nearest][0])
+            if is_nearer and likeness(report, claim) >= SIMILAR:
+                nearest = number
+        if nearest is None:
+            return None
+        _, case = waiting.pop(nearest)
+        return case
+
+
+def _reporter(claim: Claim) -> _Reporter:
+    """Return the file of a claim and its reporter; each rule of an analyser counts by itself."""
+    return claim.file, claim.reporter, claim.rule if is_analyser(claim) else None
+
+
+def _lines_apart(one: Claim, other: Claim) -> int:
+    return abs(one.first_line - other.first_line)
 
 
 def _buckets(claim: Claim, lines: Lines) -> list[_Bucket]:

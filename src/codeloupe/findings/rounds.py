@@ -63,12 +63,17 @@ class Round(Struct, frozen=True, kw_only=True):
 class Judged(Struct, frozen=True):
     """A finding after a round, before its verification; `checks` are its claims to verify, by their index.
 
-    `accepted` is the severity up to which a comment suppressed it in the last round.
+    `accepted` is the severity up to which it was suppressed in the last round.
     """
 
     finding: Finding
     checks: Mapping[int, Recording]
     accepted: Severity | None = None
+
+    @property
+    def question(self) -> Finding:
+        """The finding with only the claims to verify, in the order of `checks`."""
+        return replace(self.finding, claims=tuple(self.finding.claims[index] for index in self.checks))
 
 
 def round_of(
@@ -108,19 +113,16 @@ def judge_cases(cases: Sequence[Case], round_: Round) -> list[Judged]:
     return judged
 
 
-def with_proofs(judged: Judged, verification: Verification | None, round_: Round) -> Finding:
-    """Return the finding with what its verification showed; a failed verification leaves earlier proofs as they are."""
+def with_proofs(judged: Judged, verification: Verification, places: Places) -> Finding:
+    """Return the finding with the answer to its question; a failed verification leaves earlier proofs as they are."""
     claims = list(judged.finding.claims)
-    if verification is not None:
-        for number, index in enumerate(judged.checks):
-            claim = claims[index]
-            if verification.problem:
-                reason = claim.reason if claim.proof is not None else verification.problem
-                claims[index] = replace(claim, reason=reason)
-            else:
-                claims[index] = _recorded(claim, verification.proofs[number], judged.checks[index], round_.places)
-    finding = replace(judged.finding, claims=tuple(claims))
-    return settled(finding, round_.policy, suppression=finding.suppression)
+    for number, (index, recording) in enumerate(judged.checks.items()):
+        claim = claims[index]
+        if not verification.problem:
+            claims[index] = _recorded(claim, verification.proofs[number], recording, places)
+        elif claim.proof is None:
+            claims[index] = replace(claim, reason=verification.problem)
+    return replace(judged.finding, claims=tuple(claims))
 
 
 def _recorded(claim: Claim, shown: ClaimProof, recording: Recording, places: Places) -> Claim:
@@ -301,9 +303,8 @@ def _from_worst(reports: Iterable[Claim]) -> list[Claim]:
 
 
 def _finding(claims: Sequence[Claim], status: FindingStatus, name: str, policy: Policy) -> Finding:
-    """Return a finding whose claims keep their order, since its checks name them by index."""
     draft = Finding(claims=tuple(claims), severity=claims[0].severity, status=status, fingerprint=name)
-    return replace(settled(draft, policy), claims=tuple(claims))
+    return settled(draft, policy)
 
 
 class _Names:

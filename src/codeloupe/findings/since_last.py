@@ -47,7 +47,7 @@ def omitted_errors(omitted: Sequence[Finding], policy: Policy) -> tuple[ReviewEr
     """Return the error for the omitted findings that block under a policy or are pending, if there are any."""
     blocking: list[Finding] = []
     for finding in omitted:
-        judged = settled(finding, policy, suppression=finding.suppression)
+        judged = settled(finding, policy)
         blocks = judged.can_block and judged.severity.at_least(policy.fail_on)
         if blocks or (judged.is_open and judged.is_pending):
             blocking.append(judged)

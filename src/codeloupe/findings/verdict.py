@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.findings.claims import settled
+from codeloupe.findings.claims import settled, with_main_claim_first
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import (
     PENDING,
@@ -41,12 +41,14 @@ def conclude(review: Review, found: Iterable[Finding], policy: Policy, *, saw_ev
     shown: list[Finding] = []
     hidden: list[Finding] = []
     for finding in found:
-        judged = settled(finding, policy, suppression=finding.suppression)
+        judged = with_main_claim_first(settled(finding, policy), policy)
         # A finding that blocks is always shown, so that no gate closes without a visible reason.
         if policy.shows(judged.severity) or judged.is_pending:
             shown.append(judged)
         else:
             hidden.append(judged)
+    shown.sort(key=_place)
+    hidden.sort(key=_place)
     pending = pending_findings(shown)
     complete = saw_everything and not pending
     other_errors = tuple(error for error in review.errors if error.kind != PENDING)
@@ -62,6 +64,10 @@ def conclude(review: Review, found: Iterable[Finding], policy: Policy, *, saw_ev
         summary=summarise(shown, review.coverage, complete=complete),
         errors=(*other_errors, *pending_errors(pending)),
     )
+
+
+def _place(finding: Finding) -> tuple[str, int, int, str]:
+    return finding.file, finding.first_line, finding.severity.value, finding.title
 
 
 def judge(findings: Iterable[Finding], *, complete: bool, fail_on: Severity = Severity.HIGH) -> Verdict:

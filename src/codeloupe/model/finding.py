@@ -153,7 +153,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 class Finding(Struct, frozen=True, kw_only=True):
     """One defect: its claims, the most important first, and what follows from them.
 
-    `severity`, `status`, `counts` and `is_pending` are computed by `findings.claims.settled`. A claim `counts` if it
+    `severity`, `status`, `counts` and `is_pending` are computed by `findings.claims.settled`. A finding `counts` if it
     takes part in the verdict. `is_pending` says that a claim without proof is more severe than the finding without it.
     """
 

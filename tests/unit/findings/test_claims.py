@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.findings.claims import counted_severity, is_pending, settled
+from codeloupe.findings.claims import counted_severity, is_pending, settled, with_main_claim_first
 from codeloupe.model.finding import (
     Claim,
     ClaimEnd,
@@ -151,11 +151,11 @@ def test_a_closed_finding_whose_claim_counts_is_open() -> None:
 
 def test_a_claim_that_counts_gives_the_finding_its_place() -> None:
     elsewhere = replace(REFUTED, severity=Severity.CRITICAL, line_start=9)
-    assert settled(finding_of(elsewhere, ANALYSER), Policy()).main_claim == ANALYSER
+    assert with_main_claim_first(finding_of(elsewhere, ANALYSER), Policy()).main_claim == ANALYSER
 
 
 @pytest.mark.parametrize("kind", list(SuppressionKind))
 def test_a_suppressed_finding_does_not_block(kind: SuppressionKind) -> None:
-    found = settled(finding_of(ANALYSER), Policy(), suppression=Suppression(kind=kind, reason="known"))
+    found = settled(replace(finding_of(ANALYSER), suppression=Suppression(kind=kind, reason="known")), Policy())
     assert (found.is_open, found.can_block) == (False, False)
     assert (found.status is FindingStatus.DISMISSED) == (kind is SuppressionKind.DISMISSAL)

@@ -166,6 +166,18 @@ CONFIRMED_ROWS = [
         "confirmed, repeated by another agent: stays", CONFIRMED, step(agent(OPEN, LEAK, by="codex")), ends="open high"
     ),
     history(
+        "two agents three lines apart report one defect in the next round too",
+        step(agent(LIMIT, LEAK), agent("def load(path):", LEAK, by="codex"), proof="confirmed"),
+        step(agent(LIMIT, LEAK), agent("def load(path):", LEAK, by="codex")),
+        ends="open high",
+    ),
+    history(
+        "a second agent three lines from a known defect reports that defect",
+        step(agent(LIMIT, LEAK), proof="confirmed"),
+        step(agent(LIMIT, LEAK), agent("def load(path):", LEAK, by="codex")),
+        ends="open high",
+    ),
+    history(
         "confirmed, repeated, its function changed: stays", CONFIRMED, step(HIGH, files=IN_FUNCTION), ends="open high"
     ),
     history(
