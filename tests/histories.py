@@ -157,6 +157,7 @@ class Step:
     trusted: bool = True
     accepts: str = ""
     drops_acceptance: bool = False
+    fresh: bool = False
 
 
 def step(*says: Said, proof: Proofs = FAILED, **changes: Any) -> Step:
@@ -243,6 +244,7 @@ class World:
             baseline=Baseline(entries=self._baseline),
             earlier=Earlier(findings=self.findings, dismissals=self._dismissals),
             experts=one.experts,
+            fresh=one.fresh,
             tree=self._root / "tree",
         )
         review = asyncio.run(run_review(job, started=time.monotonic(), emit=lambda _event: None))

@@ -76,6 +76,7 @@ class Job(Struct, frozen=True, kw_only=True):
     baseline: Baseline = Baseline()
     earlier: Earlier = Earlier()
     experts: frozenset[str] = frozenset()
+    fresh: bool = False
     tree: Path | None = None
 
 
@@ -154,6 +155,7 @@ async def _job(
         baseline=await _baseline(plan, team.repo),
         earlier=earlier,
         experts=frozenset(expert.name for expert in experts),
+        fresh=team.fresh,
         tree=_working_tree(plan),
     )
 
@@ -173,7 +175,7 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
     unread = frozenset(skip.file for skip in plan.selection.skipped if skip.reason is not SkipReason.EXCLUDED)
     places = Places(plan, tree=job.tree, unread=unread)
     cases = merge(claims, job.earlier.findings or (), places)
-    round_ = round_of(results, places, job.policy, units=plan.units, experts=job.experts)
+    round_ = round_of(results, places, job.policy, units=plan.units, experts=job.experts, fresh=job.fresh)
     judged = judge_cases(cases, round_)
 
     suppressions = Suppressions(
@@ -311,9 +313,12 @@ def _coverage(job: Job, results: Sequence[ReviewerResult]) -> Coverage:
 
 
 def _saved(outcome: Review, job: Job, team: Team, conditions: str) -> Saved:
-    """Return what is stored with a review; a round without agents passes on what agents have covered."""
+    """Return what is stored with a review; a round without agents passes on what agents have covered of this change."""
     earlier = job.earlier
-    saved = Saved(repo=team.repo, terms=earlier.terms or conditions, seen=earlier.seen, checkout=earlier.checkout)
+    still_covered = names_of(job.plan.files).intersection(earlier.seen)
+    saved = Saved(
+        repo=team.repo, terms=earlier.terms or conditions, seen=tuple(sorted(still_covered)), checkout=earlier.checkout
+    )
     if not team.has_agents:
         return saved
     return replace(saved, terms=conditions, seen=_covered(job, outcome), prompt_version=PROMPT_VERSION)

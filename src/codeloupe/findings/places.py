@@ -31,10 +31,11 @@ _NEW_FILES = (FileStatus.ADDED, FileStatus.RENAMED, FileStatus.COPIED)
 
 
 class Located(Struct, frozen=True):
-    """An earlier claim at its present place; `is_same` if its statement is unchanged."""
+    """An earlier claim at its present place, and as it was stored; `is_same` if its statement is unchanged."""
 
     claim: Claim
     is_same: bool
+    stored: Claim
 
 
 class _Code:
@@ -100,7 +101,8 @@ class Places:
             file.old_path: file.path for file in files if file.status is FileStatus.RENAMED and file.old_path
         }
         self._new_files = [file.path for file in files if file.status in _NEW_FILES]
-        self.change = _change_digest(plan.change.files)
+        # A refutation holds for the same change on the same base.
+        self.change = digest(plan.change.scope.base or "", _change_digest(plan.change.files))
 
     def lines(self, claim: Claim) -> Lines:
         """Return the lines of the statements that an anchored claim quotes."""
@@ -177,7 +179,8 @@ class Places:
         taken: dict[tuple[str, int], Claim] = {}
         found: dict[int, Located] = {}
         for number in sorted(range(len(claims)), key=lambda number: self._order(claims[number])):
-            found[number] = self._located(claims[number], taken)
+            claim, is_same = self._located(claims[number], taken)
+            found[number] = Located(claim, is_same, claims[number])
         return [found[number] for number in range(len(claims))]
 
     def _order(self, claim: Claim) -> tuple[str, tuple[int, int], int]:
@@ -187,44 +190,82 @@ class Places:
         distances = [_distance(code, start, claim) for start in _starts(code, claim.code.statements)] if code else []
         return path, min(distances, default=(0, 0)), claim.first_line
 
-    def _located(self, claim: Claim, taken: dict[tuple[str, int], Claim]) -> Located:
+    def _located(self, claim: Claim, taken: dict[tuple[str, int], Claim]) -> tuple[Claim, bool]:
+        """Return an earlier claim at its present place, and whether its statement is unchanged."""
         path = self.path_of(claim)
         moved = replace(claim, file=path)
         code = self._code(path)
         if not claim.anchored:
             # The statement of an unanchored claim is its file.
-            return Located(moved, is_same=self.state(moved).file == claim.code.file)
+            return moved, self.state(moved).file == claim.code.file
+        if code is not None:
+            start = _nearest_start(code, claim, path, taken)
+            if start is not None:
+                taken.setdefault((path, start), claim)
+                return self._on_statements(moved, code, start), True
+            if _is_quoted_text(code, claim):
+                return moved, True
+        elsewhere = self._in_added_code(claim, path)
+        if elsewhere is not None:
+            new_path, start = elsewhere
+            return self._on_statements(replace(claim, file=new_path), self._codes[new_path], start), True
         if code is None:
-            moved_to = self._moved_to(claim)
-            if moved_to is None:
-                is_same = self.state(moved).file == claim.code.file
-                return Located(moved if is_same else _unplaced(moved), is_same=is_same)
-            path, code = moved_to
-            moved = replace(claim, file=path)
-        wanted = claim.code.statements
-        starts = [start for start in _starts(code, wanted) if _is_free(code, start, claim, taken.get((path, start)))]
-        if starts:
-            start = min(starts, key=lambda position: _distance(code, position, claim))
-            taken.setdefault((path, start), claim)
-            lines = code.lines_of(range(start, start + len(wanted)))
-            if lines[0] == claim.line_start:
-                return Located(moved, is_same=True)
-            return Located(self._at(moved, code, lines), is_same=True)
-        if _is_quoted_text(code, claim):
-            return Located(moved, is_same=True)
+            return self._in_replaced_file(moved)
         changed = _changed_lines(code, claim)
         if changed is None:
-            return Located(_unplaced(moved), is_same=False)
-        return Located(self._at(moved, code, changed), is_same=False)
+            return _unplaced(moved), False
+        return self._at(moved, code, changed), False
 
-    def _moved_to(self, claim: Claim) -> tuple[str, _Code] | None:
-        """Return the one new file that has the claim's statements, if its own file is not there any more."""
-        holders: list[tuple[str, _Code]] = []
+    def _on_statements(self, claim: Claim, code: _Code | None, start: int) -> Claim:
+        """Return the claim on its statements, which begin at a position."""
+        if code is None:
+            return claim
+        lines = code.lines_of(range(start, start + len(claim.code.statements)))
+        if lines[0] == claim.line_start:
+            return claim
+        return self._at(claim, code, lines)
+
+    def _in_added_code(self, claim: Claim, own_path: str) -> tuple[str, int] | None:
+        """Return where the change adds the claim's statements to another file, beside one of their neighbours."""
+        found: list[tuple[tuple[int, int], str, int]] = []
+        wanted = claim.code.statements
+        for path, start in self._added_statements.get(wanted[0] if wanted else "", ())[:_MOST_CANDIDATES]:
+            code = self._code(path)
+            if code is None or path == own_path or tuple(code.digests[start : start + len(wanted)]) != wanted:
+                continue
+            distance = _distance(code, start, claim)
+            has_neighbour = distance[0] < 0
+            if has_neighbour:
+                found.append((distance, path, start))
+        if not found:
+            return None
+        _, path, start = min(found)
+        return path, start
+
+    def _in_replaced_file(self, claim: Claim) -> tuple[Claim, bool]:
+        """Return the claim of a file that cannot be read: as it is, or in a new file between its old neighbours."""
+        if self.state(claim).file == claim.code.file:
+            return claim, True
         for path in self._new_files:
             code = self._code(path)
-            if code is not None and _starts(code, claim.code.statements):
-                holders.append((path, code))
-        return holders[0] if len(holders) == 1 else None
+            between = None if code is None else _between_neighbours(code, claim)
+            if code is not None and between:
+                return self._at(replace(claim, file=path), code, code.lines_of(between)), False
+        return _unplaced(claim), False
+
+    @cached_property
+    def _added_statements(self) -> dict[str, list[tuple[str, int]]]:
+        """The paths and positions of the statements with each digest in the lines that the change adds."""
+        found: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        for path, file in sorted(self._files.items()):
+            code = self._code(path)
+            if code is None:
+                continue
+            added = file.added_line_numbers()
+            for position, statement in enumerate(code.statements):
+                if not added.isdisjoint(range(statement.first, statement.last + 1)):
+                    found[code.digests[position]].append((path, position))
+        return found
 
     def _at(self, claim: Claim, code: _Code, lines: Lines) -> Claim:
         """Return the claim on other lines, with their text as its evidence."""
@@ -315,8 +356,33 @@ def _is_quoted_text(code: _Code, claim: Claim) -> bool:
     return texts[:_MOST_STATEMENTS] == claim.code.statements
 
 
+def _nearest_start(code: _Code, claim: Claim, path: str, taken: dict[tuple[str, int], Claim]) -> int | None:
+    """Return the position of a claim's statements that is nearest to the place that the claim had."""
+    starts = _starts(code, claim.code.statements)
+    free = [start for start in starts if _is_free(code, start, claim, taken.get((path, start)))]
+    return min(free, key=lambda start: _distance(code, start, claim), default=None)
+
+
 def _changed_lines(code: _Code, claim: Claim) -> Lines | None:
     """Return the lines of what took the place of a claim's statements: between their old neighbours, or beside one."""
+    between = _between_neighbours(code, claim)
+    if between is not None:
+        return code.lines_of(between) if between else None
+    befores = code.positions.get(claim.code.before, [])[:_MOST_CANDIDATES]
+    afters = code.positions.get(claim.code.after, [])[:_MOST_CANDIDATES]
+    beside = [before + 1 for before in befores if before + 1 < len(code.digests)]
+    beside += [after - 1 for after in afters if after > 0]
+    if not beside:
+        return None
+    nearest_one = min(beside, key=lambda position: abs(code.statements[position].first - claim.first_line))
+    return code.lines_of(range(nearest_one, nearest_one + 1))
+
+
+def _between_neighbours(code: _Code, claim: Claim) -> range | None:
+    """Return the positions between the old neighbours of a claim's statements: none if the statements were removed.
+
+    Return None if the neighbours are not there any more, or not near each other.
+    """
     befores = code.positions.get(claim.code.before, [])[:_MOST_CANDIDATES]
     afters = code.positions.get(claim.code.after, [])[:_MOST_CANDIDATES]
     between: list[range] = []
@@ -324,12 +390,4 @@ def _changed_lines(code: _Code, claim: Claim) -> Lines | None:
         following = bisect_right(afters, before)
         if following < len(afters) and afters[following] - before <= _FURTHEST_NEIGHBOUR:
             between.append(range(before + 1, afters[following]))
-    if between:
-        nearest = min(between, key=lambda one: abs(code.statements[one.start - 1].last - claim.first_line))
-        return code.lines_of(nearest) if nearest else None
-    beside = [before + 1 for before in befores if before + 1 < len(code.digests)]
-    beside += [after - 1 for after in afters if after > 0]
-    if not beside:
-        return None
-    nearest_one = min(beside, key=lambda position: abs(code.statements[position].first - claim.first_line))
-    return code.lines_of(range(nearest_one, nearest_one + 1))
+    return min(between, key=lambda one: abs(code.statements[one.start - 1].last - claim.first_line), default=None)

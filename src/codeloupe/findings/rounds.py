@@ -35,7 +35,8 @@ class Recording(Enum):
 class Round(Struct, frozen=True, kw_only=True):
     """The facts of a round: who completed on which files, what agents were asked about, and under which checklists.
 
-    `failed` are the files of agents' units without an exact answer.
+    `failed` are the files of agents' units without an exact answer. In a `fresh` round agents were asked about
+    everything.
     """
 
     places: Places
@@ -45,19 +46,24 @@ class Round(Struct, frozen=True, kw_only=True):
     failed: frozenset[str] = frozenset()
     has_agents: bool = False
     experts: frozenset[str] = frozenset()
+    fresh: bool = False
 
-    def was_asked(self, one: Located) -> bool:
-        """Tell whether agents were asked about a claim's code in this round, and all of their answers were exact."""
-        claim = one.claim
+    def was_asked(self, claim: Claim) -> bool:
+        """Tell whether agents were asked about a claim's code in this round, and all of their answers were exact.
+
+        The code of a claim without a place is all that changed in its file.
+        """
         if not self.has_agents or claim.file in self.failed:
             return False
         if claim.expert is not None and claim.expert not in self.experts:
             return False
-        if not one.is_same or not claim.anchored:
-            return True
         lines = (claim.first_line, claim.last_line)
-        parts = (part for unit in self.units for part in unit.parts if part.file.path == claim.file)
-        return any(is_shown(replace(part.file, hunks=part.hunks), lines) for part in parts)
+        for unit in self.units:
+            for part in unit.parts:
+                is_in_file = part.file.path == claim.file
+                if is_in_file and (not claim.anchored or is_shown(replace(part.file, hunks=part.hunks), lines)):
+                    return True
+        return False
 
 
 class Judged(Struct, frozen=True):
@@ -83,6 +89,7 @@ def round_of(
     *,
     units: tuple[Unit, ...],
     experts: frozenset[str],
+    fresh: bool,
 ) -> Round:
     """Return what a round did, from the results of its reviewers."""
     completed: dict[str, frozenset[str]] = {}
@@ -99,6 +106,7 @@ def round_of(
         failed=frozenset(failed),
         has_agents=AGENTS in completed,
         experts=experts,
+        fresh=fresh,
     )
 
 
@@ -145,13 +153,12 @@ def _recorded(claim: Claim, shown: ClaimProof, recording: Recording, places: Pla
 
 
 def _judge_new(case: Case, round_: Round, names: _Names) -> Judged | None:
-    claims: list[Claim] = []
-    for report in _from_worst(case.reports):
-        if not report.silenced_by:
-            _add_report(claims, report, round_.places)
-    if not claims:
+    reports = [report for report in case.reports if not report.silenced_by]
+    if not reports:
         return None
-    checks = {index: Recording.RECORD for index, claim in enumerate(claims) if needs_proof(claim, round_.policy)}
+    claims: list[Claim] = []
+    checks: dict[int, Recording] = {}
+    _add_reports(claims, checks, reports, round_, repeatable=frozenset())
     name = names.new(claims[0], round_.places)
     return Judged(_finding(claims, FindingStatus.NEW, name, round_.policy), checks)
 
@@ -171,17 +178,15 @@ def _judge_earlier(case: Case, earlier: Finding, round_: Round) -> Judged | None
             is_back = is_back or bool(own_reports)
             # An end is listed with the round that it happened in, and while the finding is open.
             if not own_reports and earlier.is_open:
-                claims.append(one.claim)
+                claims.append(one.stored)
             continue
         claim, recording = _judge_claim(one, own_reports, case, round_)
         if recording is not None:
             checks[len(claims)] = recording
         claims.append(claim)
-    for report in _from_worst(reports):
-        known = len(claims)
-        _add_report(claims, report, round_.places)
-        if len(claims) > known and needs_proof(report, round_.policy):
-            checks[known] = Recording.RECORD
+    # A claim that is verified anew is one of this round.
+    settled_before = [index for index in range(len(claims)) if checks.get(index) is not Recording.RECORD]
+    _add_reports(claims, checks, reports, round_, repeatable=frozenset(settled_before))
     status = FindingStatus.REGRESSED if is_back or was_closed else FindingStatus.OPEN
     finding = _finding(claims, status, earlier.fingerprint, round_.policy)
     if checks:
@@ -195,18 +200,21 @@ def _judge_claim(one: Located, reports: Sequence[Claim], case: Case, round_: Rou
     """Return an earlier claim as it is after this round, and how its verification is recorded if it needs one."""
     claim = one.claim
     if not reports and round_.places.is_gone(claim):
-        return replace(claim, end=ClaimEnd.GONE), None
+        # It keeps the place that it had, so that it is known again if its file comes back.
+        return replace(one.stored, end=ClaimEnd.GONE), None
     if claim.source is not Source.AGENT:
-        return _judge_reporter(claim, reports, case, round_), None
+        return _judge_reporter(one, reports, case, round_), None
+    if reports and claim.proof is Proof.REFUTED and claim.code.change != round_.places.change:
+        # A refutation holds for the change that it was made on.
+        claim = replace(claim, proof=None, reason="")
+        one = Located(claim, one.is_same, one.stored)
+    recording: Recording | None = None
     if claim.proof is Proof.REFUTED:
-        is_same_change = claim.code.change == round_.places.change
-        recording = Recording.RECORD if reports and not is_same_change else None
+        recording = None
     elif needs_proof(claim, round_.policy):
         recording = _recording(one, round_, is_repeated=bool(reports))
-    else:
-        recording = None
-        if not reports and _is_fixed_by_silence(one, round_):
-            claim = replace(claim, end=ClaimEnd.FIXED)
+    elif not reports and _is_fixed_by_silence(one, round_):
+        claim = replace(claim, end=ClaimEnd.FIXED)
     if reports:
         claim = _repeated(claim, reports)
         # A proof is about the code that it was made on, until it is made again.
@@ -215,10 +223,16 @@ def _judge_claim(one: Located, reports: Sequence[Claim], case: Case, round_: Rou
     return claim, recording
 
 
-def _judge_reporter(claim: Claim, reports: Sequence[Claim], case: Case, round_: Round) -> Claim:
-    """Judge the claim of an analyser or an external reviewer."""
+def _judge_reporter(one: Located, reports: Sequence[Claim], case: Case, round_: Round) -> Claim:
+    """Return the earlier claim of an analyser or an external reviewer as it is after this round."""
+    claim = one.claim
     if reports:
-        return _with_code(_from_worst(reports)[0], round_.places)
+        report = _from_worst(reports)[0]
+        is_less_severe = claim.severity.is_worse_than(report.severity)
+        if claim.source is Source.EXTERNAL and one.is_same and is_less_severe:
+            # An external reviewer may be a model: on unchanged code, a less severe repetition changes nothing.
+            report = _repeated(claim, reports)
+        return _with_code(report, round_.places)
     # A reviewer that did not take part, or failed on the file, says nothing about it.
     if claim.file not in round_.completed.get(claim.reporter, frozenset()):
         return claim
@@ -229,41 +243,61 @@ def _judge_reporter(claim: Claim, reports: Sequence[Claim], case: Case, round_: 
 
 
 def _is_fixed_by_silence(one: Located, round_: Round) -> bool:
-    """Tell whether an unproven claim that no agent repeats is fixed: its function, or else its statement, changed."""
-    if not round_.was_asked(one):
+    """Tell whether a claim that no agent repeats is fixed: agents were asked, and its function or statement changed."""
+    if not round_.was_asked(one.claim):
         return False
-    if not one.is_same or not one.claim.anchored:
-        return not one.is_same
-    return round_.places.state(one.claim).function != one.claim.code.function
+    if not one.is_same:
+        return True
+    return one.claim.anchored and round_.places.state(one.claim).function != one.claim.code.function
 
 
 def _recording(one: Located, round_: Round, *, is_repeated: bool) -> Recording | None:
     """Return how the verification of an agent's claim is recorded, or None if it is not verified again."""
     claim = one.claim
     is_file_unchanged = round_.places.state(claim).file == claim.code.file
-    was_asked = round_.was_asked(one)
+    was_asked = round_.was_asked(claim)
     if claim.proof is None:
         is_changed = was_asked and not is_repeated and not one.is_same
         return Recording.END_UNLESS_CONFIRMED if is_changed else Recording.RECORD
     if is_repeated:
         is_settled = one.is_same if claim.proof is Proof.CONFIRMED else is_file_unchanged
         return None if is_settled else Recording.RECORD
-    if not was_asked or is_file_unchanged:
+    if not was_asked or (is_file_unchanged and not round_.fresh):
         return None
     return Recording.KEEP_UNLESS_REFUTED if one.is_same else Recording.END_UNLESS_CONFIRMED
 
 
-def _add_report(claims: list[Claim], report: Claim, places: Places) -> None:
-    """Add a report to the claims of a finding; one that repeats a claim and is not more severe adds no claim."""
-    for index, claim in enumerate(claims):
-        is_repetition = (
-            claim.end is None and _repeats(report, claim) and not report.severity.is_worse_than(claim.severity)
-        )
-        if is_repetition:
-            seen_by = (*_looks(claim), *(name for name in _looks(report) if name not in _looks(claim)))
-            claims[index] = replace(claim, seen_by=seen_by)
-            return
-    claims.append(_with_code(report, places))
+def _add_reports(
+    claims: list[Claim],
+    checks: dict[int, Recording],
+    reports: Iterable[Claim],
+    round_: Round,
+    *,
+    repeatable: frozenset[int],
+) -> None:
+    """Add the reports of a round to the claims of a finding, and their verifications to the checks.
+
+    A report that repeats a `repeatable` claim and is not more severe adds no claim. Other claims are verified in this
+    round. A report repeats such a claim only if it needs no proof or has the same words, since a verification is about
+    words.
+    """
+    for report in _from_worst(reports):
+        for index, claim in enumerate(claims):
+            is_repeated = claim.end is None and _repeats(report, claim)
+            if not is_repeated or report.severity.is_worse_than(claim.severity):
+                continue
+            if index in repeatable or not needs_proof(report, round_.policy) or stems_of(report) == stems_of(claim):
+                claims[index] = _seen_by_both(claim, report)
+                break
+        else:
+            if needs_proof(report, round_.policy):
+                checks[len(claims)] = Recording.RECORD
+            claims.append(_with_code(report, round_.places))
+
+
+def _seen_by_both(claim: Claim, report: Claim) -> Claim:
+    looks = dict.fromkeys((*_looks(claim), *_looks(report)))
+    return replace(claim, seen_by=tuple(looks))
 
 
 def _repeats(report: Claim, claim: Claim) -> bool:

@@ -59,7 +59,7 @@ def conclude(review: Review, found: Iterable[Finding], policy: Policy, *, saw_ev
         hidden=tuple(hidden),
         hidden_findings=len(hidden),
         complete=complete,
-        verdict=judge(shown, complete=complete, fail_on=policy.fail_on),
+        verdict=judge((*shown, *hidden), complete=complete, fail_on=policy.fail_on),
         exit_code=exit_code(shown, policy, complete=complete),
         summary=summarise(shown, review.coverage, complete=complete),
         errors=(*other_errors, *pending_errors(pending)),

@@ -40,8 +40,11 @@ _IMPORTS = CODE[: CODE.index("def load")]
 _LOAD = CODE[CODE.index("def load") : CODE.index("def save")]
 _SAVE = CODE[CODE.index("def save") :]
 MOVED = {"app.py": f"{_IMPORTS}{_SAVE}\n\n{_LOAD.rstrip()}\n"}
+MOVED_TO_OTHER_FILE = {"app.py": f"{_IMPORTS}{_SAVE}", "other.py": f"import json\n\n\n{_LOAD.rstrip()}\n"}
 REWRITTEN = {"app.py": "def load(path):\n    return Path(path).read_text()\n"}
 BASE = {"app.py": CODE.replace(LIMIT, "LIMIT = 3").replace(OPEN, "handle = opened(path)")}
+
+WITH_OTHER_FILE = {**BASE, "other.py": "import json\n"}
 
 LEAK = "The opened file handle is never closed after reading"
 LEAK_AGAIN = "Opened file handle stays unclosed when reading configuration fails"
@@ -103,12 +106,24 @@ FIRST_ROUND = [
         "two agents with similar words report one defect",
         step(HIGH, agent(OPEN, LEAK_AGAIN, by="codex"), proof="confirmed"),
         ends="new high",
+        asked=2,
+    ),
+    history(
+        "two agents with the same words make one claim",
+        step(HIGH, agent(OPEN, LEAK, by="codex"), proof="confirmed"),
+        ends="new high",
         asked=1,
     ),
     history(
         "other words on one statement are another defect",
         step(HIGH, agent(OPEN, TRAVERSAL), proof="confirmed"),
         ends="new high; new high",
+        asked=2,
+    ),
+    history(
+        "a report that was refuted does not refute another report of the round",
+        step(HIGH, agent(OPEN, LEAK_AGAIN, by="codex"), proof={LEAK: "refuted", LEAK_AGAIN: "confirmed"}),
+        ends="new high",
         asked=2,
     ),
     history(
@@ -176,6 +191,42 @@ CONFIRMED_ROWS = [
         step(agent(LIMIT, LEAK), proof="confirmed"),
         step(agent(LIMIT, LEAK), agent("def load(path):", LEAK, by="codex")),
         ends="open high",
+    ),
+    history(
+        "confirmed, silent, its function moved to another file: verified, and only a refutation ends it",
+        CONFIRMED,
+        step(files=MOVED_TO_OTHER_FILE, proof="unproven"),
+        ends="open high",
+        asked=1,
+        base=WITH_OTHER_FILE,
+    ),
+    history(
+        "confirmed, silent, its function moved and its file left the change: verified",
+        CONFIRMED,
+        step(files=MOVED_TO_OTHER_FILE, left=APP, proof="unproven"),
+        ends="open high",
+        asked=1,
+        base=WITH_OTHER_FILE,
+    ),
+    history(
+        "confirmed, silent, its file replaced by two copies: stays",
+        CONFIRMED,
+        step(files={"app.py": None, "one.py": CODE, "two.py": CODE}),
+        ends="open high",
+    ),
+    history(
+        "confirmed, silent, its new file renamed and its statement changed: verified",
+        CONFIRMED,
+        step(files={"app.py": None, "one.py": CODE.replace(OPEN, OPEN_CHANGED)}, proof="confirmed"),
+        ends="open high",
+        asked=1,
+    ),
+    history(
+        "confirmed, silent in a fresh round, file unchanged: verified again",
+        CONFIRMED,
+        step(fresh=True, proof="refuted"),
+        ends="refuted",
+        asked=1,
     ),
     history(
         "confirmed, repeated, its function changed: stays", CONFIRMED, step(HIGH, files=IN_FUNCTION), ends="open high"
@@ -388,11 +439,25 @@ REFUTED_ROWS = [
         asked=1,
     ),
     history(
-        "refuted, repeated on another change, verification failed: stays",
+        "refuted, repeated on another change, verification failed: pending",
         REFUTED,
         step(HIGH, files=ELSEWHERE, proof="failed"),
-        ends="refuted",
+        ends="open pending",
         asked=1,
+        exit_code=3,
+    ),
+    history(
+        "refuted, repeated on another change without verification: counts as made",
+        REFUTED,
+        step(HIGH, files=ELSEWHERE, policy=NO_VERIFY),
+        ends="open high",
+    ),
+    history(
+        "refuted, other words for it on another change: those are verified",
+        REFUTED,
+        step(agent(OPEN, LEAK_AGAIN), files=ELSEWHERE, proof={LEAK_AGAIN: "confirmed", LEAK: "refuted"}),
+        ends="open high",
+        asked=2,
     ),
     history("refuted, silent on another change: stays refuted", REFUTED, step(files=ELSEWHERE), ends="refuted"),
     history(
@@ -522,6 +587,18 @@ BELOW_ROWS = [
         step(files=IN_FUNCTION, experts=frozenset({"security"})),
         ends="open low",
     ),
+    history(
+        "unanchored, file changed, silent, but not asked about: stays",
+        step(agent(NOWHERE, LEAK, "medium")),
+        step(files=ELSEWHERE, asks=False),
+        ends="open medium",
+    ),
+    history(
+        "unanchored, file changed, silent, asked about all of it: fixed",
+        step(agent(NOWHERE, LEAK, "medium")),
+        step(files=ELSEWHERE),
+        ends="fixed",
+    ),
     history("below the threshold, function moved, silent: stays", BELOW, step(files=MOVED), ends="open medium"),
     history("verify off: a high claim counts as made", step(HIGH, policy=NO_VERIFY), ends="new high"),
     history(
@@ -594,6 +671,14 @@ ANALYSER_ROWS = [
     history("an analyser that reports it more severely: counts so", step(S1_MEDIUM), step(S1), ends="open high"),
     history("an analyser that reports it less severely: counts so", step(S1), step(S1_MEDIUM), ends="open medium"),
     history("fixed, then reported again: regressed", step(S1), step(), step(S1), ends="regressed high"),
+    history(
+        "an agent's claim is gone, then reported again: regressed and verified",
+        CONFIRMED,
+        step(left=APP),
+        step(HIGH, proof="confirmed"),
+        ends="regressed high",
+        asked=1,
+    ),
     history("gone, then reported again: regressed", step(S1), step(excluded=APP), step(S1), ends="regressed high"),
     history(
         "silenced, then reported again: regressed",
@@ -622,6 +707,18 @@ ANALYSER_ROWS = [
         "an external reviewer that reports a changed statement: stays",
         step(EXTERNAL),
         step(command(OPEN_CHANGED, LEAK), files=IN_STATEMENT),
+        ends="open high",
+    ),
+    history(
+        "an external reviewer that reports it less severe: stays as it was",
+        step(EXTERNAL),
+        step(command(OPEN, LEAK, "low")),
+        ends="open high",
+    ),
+    history(
+        "an external reviewer that reports it more severe: counts more",
+        step(command(OPEN, LEAK, "low")),
+        step(EXTERNAL),
         ends="open high",
     ),
     history(
@@ -1076,7 +1173,7 @@ ID_ROWS = [
         CONFIRMED,
         step(agent(OPEN_CHANGED, TRAVERSAL, names="first"), files=IN_STATEMENT, proof="confirmed"),
         ends="open high",
-        asked=1,
+        asked=2,
     ),
     history(
         "an id of a finding that is not open does not count",
@@ -1110,7 +1207,7 @@ UNANCHORED_ROWS = [
         "unanchored claims in a file with similar words are one",
         step(UNANCHORED, agent("close_none()", LEAK_AGAIN, by="codex"), proof="unproven"),
         ends="new medium",
-        asked=1,
+        asked=2,
     ),
     history(
         "an unanchored claim does not match an anchored one",
