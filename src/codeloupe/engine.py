@@ -180,8 +180,8 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
 
     suppressions = Suppressions(
         plan,
-        statement_of=places.statement,
         baseline=job.baseline,
+        earlier=job.earlier.findings or (),
         dismissals=job.earlier.dismissals,
         today=datetime.now(UTC).date(),
         unknown=frozenset(file for result in results for unit in result.units_failed for file in unit.files),
@@ -237,8 +237,7 @@ async def _verified(
 def _suppressed(one: Judged, suppressions: Suppressions) -> Judged:
     if not one.finding.is_open:
         return one
-    suppression = suppressions.suppression_of(one.finding, one.accepted)
-    return replace(one, finding=replace(one.finding, suppression=suppression))
+    return replace(one, finding=suppressions.applied_to(one.finding))
 
 
 def with_units(prepared: Prepared, team: Team, experts: Sequence[Expert], earlier: Earlier) -> Prepared:

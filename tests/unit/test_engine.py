@@ -16,7 +16,7 @@ from codeloupe.errors import Crashed
 from codeloupe.findings.earlier import Earlier
 from codeloupe.findings.verdict import exit_code, judge, summarise
 from codeloupe.model.agent import AgentFinished, AgentRequest, Usage
-from codeloupe.model.baseline import Baseline, BaselineEntry
+from codeloupe.model.baseline import Baseline
 from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk
 from codeloupe.model.events import AgentActivity, Event, StageStarted, UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.finding import Claim, Finding, FindingStatus, Proof, Severity, Source
@@ -26,6 +26,7 @@ from codeloupe.planning.prepare import Prepared
 from codeloupe.planning.select import select_by_diff
 from codeloupe.reports.wording import outcome_of
 from codeloupe.reviewers.choose import guarded
+from codeloupe.store.baseline import Acceptance, entry_for
 from codeloupe.testing import AgentStep, ScriptedAgent, Text
 from tests.findings_material import make_claim, make_finding
 from tests.repository import GitRepository
@@ -272,9 +273,8 @@ class TestVerification:
     def test_duplicates_and_suppressed_findings_are_not_verified(self, tmp_path: Path) -> None:
         twice = (claimed("a.py", 3), claimed("a.py", 3, reporter="gemini"))
         suppressed = claimed("b.py", 8, title="Known and accepted already")
-        entry = BaselineEntry(
-            fingerprint="f" * 32, reason="accepted", file="b.py", title=suppressed.title, evidence=suppressed.evidence
-        )
+        known, _ = run(make_plan(tmp_path, FILES), Lane("codex", ReviewerResult(claims=(suppressed,))))
+        entry = entry_for(known.findings[0], Acceptance(reason="accepted"))
         verifier = Proving(Proof.CONFIRMED)
         lane = Lane("codex", ReviewerResult(claims=(*twice, suppressed)))
         review, _ = run(make_plan(tmp_path, FILES), lane, verifier=verifier, baseline=Baseline(entries=(entry,)))

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding, Proof
+from codeloupe.model.finding import Finding
 from codeloupe.model.ports import Plan
 from codeloupe.model.review import ReviewError
 from codeloupe.source.code import comments_in, has_letters, syntax_of
@@ -52,7 +52,7 @@ class Mark(NamedTuple):
         names = {_plain(name) for name in self.names}
         for claim in finding.claims:
             words = {_plain(word) for word in (claim.category, claim.rule, claim.expert) if word}
-            is_active = claim.end is None and claim.proof is not Proof.REFUTED
+            is_active = claim.is_active
             if is_active and names.isdisjoint(words):
                 return False
         return True

@@ -114,14 +114,6 @@ class Places:
         first, last = code.lines_of(positions)
         return min(first, quoted[0]), max(last, quoted[1])
 
-    def statement(self, claim: Claim) -> str:
-        """Return the text of the statements that a claim quotes, or its evidence if they are not known."""
-        code = self._code(claim.file)
-        if code is None or not claim.anchored:
-            return claim.evidence
-        first, last = self.lines(claim)
-        return redact("\n".join(code.text.line(number) for number in range(first, last + 1)))
-
     def headers(self, claim: Claim) -> tuple[str, ...]:
         """Return the names of the definitions around a claim, the innermost first."""
         code = self._code(claim.file)
@@ -129,19 +121,27 @@ class Places:
 
     def state(self, claim: Claim) -> CodeState:
         """Return the digests of the code that a claim is about now."""
+        state = self._state_of_code(claim)
+        around = self.headers(claim)
+        # The statement of an unanchored claim is its file.
+        statements = state.statements if claim.anchored else ("file",)
+        names = tuple(digest(statement, *around) for statement in statements)
+        return replace(state, names=names, change=self.change, in_change=claim.file in self._files)
+
+    def _state_of_code(self, claim: Claim) -> CodeState:
         code = self._code(claim.file)
         if code is None:
             file = self._files.get(claim.file)
             known = "" if file is None else _change_digest([file])
             quoted = digest(*tokens_of_code(claim.evidence, claim.file))
-            return CodeState(statements=(quoted,), function=quoted, file=known, change=self.change)
+            return CodeState(statements=(quoted,), function=quoted, file=known)
         if not claim.anchored:
-            return CodeState(file=code.digest, change=self.change)
+            return CodeState(file=code.digest)
         positions = code.touched(_quoted_lines(claim))
         if not positions:
             # A comment or a blank line belongs to no statement.
             texts = tuple(digest("text", fold(line)) for line in claim.evidence.split("\n")[:_MOST_STATEMENTS])
-            return CodeState(statements=texts, function=digest(*texts), file=code.digest, change=self.change)
+            return CodeState(statements=texts, function=digest(*texts), file=code.digest)
         statements = tuple(code.digests[positions[0] : positions[-1] + 1][:_MOST_STATEMENTS])
         function = code.text.function_at(code.statements[positions[0]].first)
         return CodeState(
@@ -150,7 +150,6 @@ class Places:
             after=code.digest_at(positions[-1] + 1),
             function=digest(*statements) if function is None else digest(*function),
             file=code.digest,
-            change=self.change,
         )
 
     def is_gone(self, claim: Claim) -> bool:
@@ -159,7 +158,7 @@ class Places:
         file = self._files.get(path)
         if not claim.file or path in self.unread:
             return False
-        if file is None and claim.outside_change:
+        if file is None and not claim.code.in_change and claim.commit_sha is None:
             # It never was in the change: it is gone only if the tree is known and does not have the file.
             has_tree = self._plan.tree is not None and not self._plan.tree_is_partial
             return claim.anchored and has_tree and self._code(path) is None

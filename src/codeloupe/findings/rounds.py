@@ -19,7 +19,7 @@ from codeloupe.findings.merge import Case
 from codeloupe.findings.places import Located, Places, fingerprint, is_shown
 from codeloupe.findings.same_defect import is_analyser, stems_of
 from codeloupe.model.change import Unit
-from codeloupe.model.finding import Claim, ClaimEnd, Finding, FindingStatus, Proof, Severity, Source
+from codeloupe.model.finding import Claim, ClaimEnd, Finding, FindingStatus, Proof, Source
 from codeloupe.model.ports import AGENTS, ClaimProof, ReviewerResult, Verification
 from codeloupe.model.review import Policy
 
@@ -67,14 +67,10 @@ class Round(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True):
-    """A finding after a round, before its verification; `checks` are its claims to verify, by their index.
-
-    `accepted` is the severity up to which it was suppressed in the last round.
-    """
+    """A finding after a round, before its verification; `checks` are its claims to verify, by their index."""
 
     finding: Finding
     checks: Mapping[int, Recording]
-    accepted: Severity | None = None
 
     @property
     def question(self) -> Finding:
@@ -192,8 +188,7 @@ def _judge_earlier(case: Case, earlier: Finding, round_: Round) -> Judged | None
     if checks:
         # Until its verification, a finding is open: a refuted claim may be confirmed now.
         finding = replace(finding, status=status)
-    accepted = None if earlier.suppression is None else earlier.suppression.severity
-    return Judged(finding, checks, accepted)
+    return Judged(replace(finding, comment=earlier.comment), checks)
 
 
 def _judge_claim(one: Located, reports: Sequence[Claim], case: Case, round_: Round) -> tuple[Claim, Recording | None]:

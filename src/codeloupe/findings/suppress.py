@@ -1,48 +1,45 @@
 """Findings that do not count because a person said so: baseline, dismissals, and comments in the code.
 
-A suppression records the highest severity claimed, and applies to the same statement while no claim is more severe.
-A suppressed finding stays in the review and says why it does not count. Every suppression that does not do what its
-author wanted is reported.
+A suppression records the highest severity claimed, and applies to the same statement while no claim is more severe. A
+statement is the same if its tokens and the names of the definitions around it are. A comment records the severity when
+it is first seen; another reason makes it another comment. A suppressed finding stays in the review and says why it does
+not count. Every suppression that does not do what its author wanted is reported.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache, lru_cache
 
 from msgspec.structs import replace
 
 from codeloupe.findings.claims import worst
-from codeloupe.findings.comments import Comments, LinesOf, lines_reader, listed, marks_in
+from codeloupe.findings.comments import Comments, LinesOf, Mark, lines_reader, listed, marks_in
 from codeloupe.findings.same_defect import CERTAINLY_SIMILAR, is_analyser, likeness
 from codeloupe.model.baseline import BASELINE_NAME, EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.model.finding import Claim, Finding, Proof, Severity, Source, Suppression, SuppressionKind
+from codeloupe.model.finding import Claim, Finding, Severity, Source, Suppression, SuppressionKind
 from codeloupe.model.history import Dismissal
 from codeloupe.model.ports import Plan
 from codeloupe.model.review import ReviewError
 from codeloupe.source.code import tokens_of_code
 
-StatementOf = Callable[[Claim], str]
-# A shorter piece of code is in many lines.
-_SHORTEST_PIECE = 8
-
 
 class Suppressions:
     """All suppressions of one review. `unknown` are files that were not reviewed completely or not read.
 
-    `open_findings` are the fingerprints of the open findings of the review. `statement_of` returns the whole statement
-    that a claim quotes a line of.
+    `open_findings` are the fingerprints of the open findings of the review, and `earlier` the findings of earlier
+    rounds.
     """
 
     def __init__(
         self,
         plan: Plan,
         *,
-        statement_of: StatementOf,
         baseline: Baseline = Baseline(),  # noqa: B008 - frozen
+        earlier: Iterable[Finding] = (),
         dismissals: Sequence[Dismissal] = (),
         today: date,
         unknown: frozenset[str] = frozenset(),
@@ -55,7 +52,6 @@ class Suppressions:
         self._baseline = KnownEntries(
             baseline,
             files,
-            statement_of=statement_of,
             today=today,
             unknown=unknown | plan.without_content,
             open_findings=open_findings,
@@ -64,21 +60,24 @@ class Suppressions:
         self._dismissals = KnownEntries(
             dismissed,
             files,
-            statement_of=statement_of,
             today=today,
             unknown=frozenset(),
             open_findings=open_findings,
         )
 
-    def suppression_of(self, finding: Finding, accepted: Severity | None = None) -> Suppression | None:
-        """Return what suppresses a finding, or None.
+        self._accepted_by_comments: dict[tuple[str, str], Severity] = {}
+        for finding in earlier:
+            if finding.comment is not None:
+                self._note_comment(finding, finding.comment)
 
-        A comment suppresses nothing more severe than what it `accepted` in the last round.
-        """
-        claimed = worst(claim.severity for claim in _active(finding))
+    def applied_to(self, finding: Finding) -> Finding:
+        """Return a finding with what suppresses it, and with its comment in the code."""
         mark = self._comments.mark_for(finding)
-        if accepted is not None and claimed is not None and claimed.is_worse_than(accepted):
-            mark = None
+        if mark is not None:
+            finding = replace(finding, comment=self._comment(finding, mark))
+        return replace(finding, suppression=self._suppression_of(finding, has_comment=mark is not None))
+
+    def _suppression_of(self, finding: Finding, *, has_comment: bool) -> Suppression | None:
         entry = self._baseline.entry_for(finding)
         dismissal = self._dismissals.entry_for(finding)
         if dismissal is not None:
@@ -97,9 +96,29 @@ class Suppressions:
                 entry=entry.fingerprint,
                 severity=entry.severity,
             )
-        if mark is not None:
-            return Suppression(kind=SuppressionKind.INLINE, reason=mark.reason, severity=accepted or claimed)
-        return None
+        comment = finding.comment
+        if not has_comment or comment is None or _claims_more_than(comment.severity, finding):
+            return None
+        return comment
+
+    def _comment(self, finding: Finding, mark: Mark) -> Suppression:
+        """Return the comment as it was first seen, with the severity that was claimed then."""
+        if finding.comment is not None and finding.comment.reason == mark.reason:
+            return finding.comment
+        known = [self._accepted_by_comments.get((name, mark.reason)) for name in _statements(finding)]
+        accepted = worst(severity for severity in known if severity is not None)
+        claimed = worst(claim.severity for claim in finding.claims if claim.is_active)
+        return Suppression(kind=SuppressionKind.INLINE, reason=mark.reason, severity=accepted or claimed)
+
+    def _note_comment(self, finding: Finding, comment: Suppression) -> None:
+        """Note what a comment accepted on the statements of an earlier finding."""
+        for name in _statements(finding):
+            key = (name, comment.reason)
+            accepted = worst(
+                severity for severity in (comment.severity, self._accepted_by_comments.get(key)) if severity
+            )
+            if accepted is not None:
+                self._accepted_by_comments[key] = accepted
 
     def errors(self) -> tuple[ReviewError, ...]:
         """Report what a person should know, once every finding was asked about."""
@@ -144,7 +163,6 @@ class KnownEntries:
         baseline: Baseline,
         files: _Files,
         *,
-        statement_of: StatementOf,
         today: date,
         unknown: frozenset[str],
         open_findings: frozenset[str] = frozenset(),
@@ -154,7 +172,6 @@ class KnownEntries:
         self._today = today
         self._unknown = unknown
         self._open_findings = open_findings
-        self._statement_of = statement_of
         self._by_fingerprint: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
         self._by_file: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
         for entry in (*baseline.entries, *baseline.also):
@@ -175,7 +192,7 @@ class KnownEntries:
             if entry.fingerprint not in self._open_findings
         ]
         for entry in (*of_fingerprint, *near):
-            if entry.file in names and _covers(entry, finding, self._statement_of):
+            if entry.file in names and _covers(entry, finding):
                 self._used.add(entry)
                 return None if entry.is_expired(self._today) else entry
         for entry in of_fingerprint:
@@ -284,36 +301,36 @@ def _entry_of(dismissal: Dismissal) -> BaselineEntry:
         title=claim.title,
         body=claim.body,
         evidence=claim.evidence,
+        statement=" ".join(sorted(_statements(finding))),
         rule=(claim.rule or "") if is_analyser(claim) else "",
         severity=finding.claimed_severity,
     )
 
 
-def _covers(entry: BaselineEntry, finding: Finding, statement_of: StatementOf) -> bool:
+def _covers(entry: BaselineEntry, finding: Finding) -> bool:
     """Tell whether an entry for a finding's file was written for this defect, and for no less severe one."""
-    limit = entry.severity
-    if limit is not None and any(claim.severity.is_worse_than(limit) for claim in _active(finding)):
+    if _claims_more_than(entry.severity, finding):
         return False
     is_named = entry.fingerprint == finding.fingerprint
-    if is_named and not entry.evidence:
+    statements = entry.statements
+    if is_named and not statements:
         return True
     for claim in finding.claims:
-        if (is_named or _is_same_defect(entry, claim)) and _is_same_statement(entry, claim, statement_of(claim)):
+        is_same_statement = not statements.isdisjoint(claim.statements)
+        if is_same_statement and (is_named or _is_same_defect(entry, claim)):
             return True
     return False
 
 
-def _active(finding: Finding) -> list[Claim]:
-    return [claim for claim in finding.claims if claim.end is None and claim.proof is not Proof.REFUTED]
+def _claims_more_than(accepted: Severity | None, finding: Finding) -> bool:
+    """Tell whether an active claim of a finding is more severe than what was accepted."""
+    if accepted is None:
+        return False
+    return any(claim.severity.is_worse_than(accepted) for claim in finding.claims if claim.is_active)
 
 
-def _is_same_statement(entry: BaselineEntry, claim: Claim, statement: str) -> bool:
-    """Tell whether a claim's statement has the code of an entry; an entry keeps a piece of one line."""
-    wanted = _plain_code(entry.evidence, claim.file)
-    quoted = _plain_code(statement, claim.file)
-    if len(wanted) < _SHORTEST_PIECE:
-        return bool(wanted) and wanted == quoted
-    return wanted in quoted
+def _statements(finding: Finding) -> frozenset[str]:
+    return frozenset(name for claim in finding.claims for name in claim.statements)
 
 
 def _is_same_defect(entry: BaselineEntry, claim: Claim) -> bool:

@@ -18,8 +18,9 @@ class BaselineEntry(Struct, frozen=True, kw_only=True):
     """One known finding. `expires` is the last day on which the entry holds.
 
     It covers one defect: that of its `rule`, or of what its `title` and `body` say, and none above its `severity`.
-    Without a `file` it holds in any. `evidence` is a piece of the code it is about. `line` is where it begins in the
-    baseline, 0 for one that is not in it yet.
+    Without a `file` it holds in any. `statement` has the names of the statements it is about, separated by spaces;
+    without them it holds for its fingerprint. `evidence` is a piece of that code, for people. `line` is where it begins
+    in the baseline, 0 for one that is not in it yet.
     """
 
     fingerprint: str
@@ -28,6 +29,7 @@ class BaselineEntry(Struct, frozen=True, kw_only=True):
     title: str = ""
     body: str = ""
     evidence: str = ""
+    statement: str = ""
     rule: str = ""
     severity: Severity | None = None
     owner: str = ""
@@ -38,6 +40,11 @@ class BaselineEntry(Struct, frozen=True, kw_only=True):
     def key(self) -> tuple[str, str]:
         """What distinguishes entries: code that is in two files has the same fingerprint in both. Sorts by file."""
         return self.file, self.fingerprint
+
+    @property
+    def statements(self) -> frozenset[str]:
+        """The names of the statements it is about."""
+        return frozenset(self.statement.split())
 
     def is_expired(self, today: date) -> bool:
         """Whether its last day is over."""

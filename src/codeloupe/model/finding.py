@@ -84,16 +84,20 @@ OPEN_STATUSES = frozenset((FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.
 class CodeState(Struct, frozen=True, kw_only=True):
     """Digests of the code that a claim was last reported or verified on; each is empty if it is not known.
 
-    `statements` are the statements that the claim quotes, `before` and `after` their neighbours, `function` the
-    innermost definition around them, `file` the whole file, and `change` the whole change under review.
+    `statements` are the statements that the claim quotes, and `names` are those together with the names of the
+    definitions around them. `before` and `after` are their neighbours, `function` is the innermost definition around
+    them, `file` the whole file, and `change` the whole change under review. `in_change` says whether the change has the
+    file.
     """
 
     statements: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     before: str = ""
     after: str = ""
     function: str = ""
     file: str = ""
     change: str = ""
+    in_change: bool = False
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -143,6 +147,16 @@ class Claim(Struct, frozen=True, kw_only=True):
         return self.line_end or self.first_line
 
     @property
+    def statements(self) -> tuple[str, ...]:
+        """The names of its statements, by which a suppression knows them."""
+        return self.code.names
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether it is not refuted and has not ended."""
+        return self.end is None and self.proof is not Proof.REFUTED
+
+    @property
     def verification(self) -> str:
         """The proof and its reason in words; empty if no verification was tried."""
         if self.proof is not None:
@@ -155,6 +169,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     `severity`, `status`, `counts` and `is_pending` are computed by `findings.claims.settled`. A finding `counts` if it
     takes part in the verdict. `is_pending` says that a claim without proof is more severe than the finding without it.
+    `comment` is the suppression by a comment in the code as it was first seen; it may not apply any more.
     """
 
     claims: tuple[Claim, ...]
@@ -164,6 +179,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     is_pending: bool = False
     fingerprint: str = ""
     suppression: Suppression | None = None
+    comment: Suppression | None = None
     commit_sha: str | None = None
 
     @property

@@ -78,7 +78,7 @@ _ANY = (str, "a text", "put it in quotes")
 # Of each key how its text is read, which raises ValueError, what a message expects there, and what to do about it.
 FIELDS: Mapping[str, tuple[Callable[[str], object], str, str]] = {
     "fingerprint": (_fingerprint, "the fingerprint of a finding", "`codeloupe baseline add` writes entries"),
-    **dict.fromkeys(("file", "title", "body", "evidence", "rule"), _ANY),
+    **dict.fromkeys(("file", "title", "body", "evidence", "statement", "rule"), _ANY),
     "severity": (Severity.parse, "critical, high, medium or low", "leave it out to cover any severity"),
     "reason": (parse_reason, "why this finding does not count", "say it in a few words"),
     "owner": _ANY,
@@ -426,6 +426,7 @@ def entry_for(finding: Finding, acceptance: Acceptance) -> BaselineEntry:
         title=" ".join(finding.title.split())[:200],
         body=" ".join(redact(finding.body).split())[:400],
         evidence=_telling_piece(finding.evidence),
+        statement=" ".join(sorted({name for claim in finding.claims for name in claim.statements})),
         rule=rules[0] if rules else "",
         severity=finding.claimed_severity,
         reason=acceptance.reason,

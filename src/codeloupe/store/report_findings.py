@@ -35,6 +35,7 @@ def read_finding(document: Mapping[str, Any]) -> Finding:
 def _claim(document: Mapping[str, Any]) -> dict[str, Any]:
     facts = {name: document[name] for name in _OF_CLAIM}
     facts["severity"] = Severity.parse(document["severity"]).value
+    facts["code"] = {"names": document["statements"]}
     return facts
 
 

@@ -11,7 +11,7 @@ from codeloupe.findings.comments import Mark, lines_reader, marks_in
 from codeloupe.findings.suppress import KnownEntries, Suppressions, _Files, added_suppressions
 from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.finding import Claim, Finding, Severity, Source, Suppression, SuppressionKind
+from codeloupe.model.finding import CodeState, Finding, Severity, Source, Suppression, SuppressionKind
 from codeloupe.model.review import ReviewError
 from codeloupe.store.baseline import reported_unused
 from tests.findings_material import make_finding
@@ -25,19 +25,14 @@ NOTE = "# codeloupe: ignore legacy"
 FILES = (FileChange("a.py", "a.py", FileStatus.MODIFIED), FileChange("b.py", "b.py", FileStatus.MODIFIED))
 
 
-def quoted(claim: Claim) -> str:
-    """Return the statement of a claim that quotes a whole one."""
-    return claim.evidence
-
-
 def finding(line: int = 1, *, end: int | None = None, category: str = "correctness", **more: Any) -> Finding:
     return make_finding(line_start=line, line_end=end or line, category=category, **more)
 
 
 def applied(folder: Path, text: str, *findings: Finding) -> tuple[list[Suppression | None], list[tuple[str, str]]]:
     """Return what suppresses findings in `a.py`, and what is reported beside what the change adds."""
-    suppressions = Suppressions(make_plan(folder, {"a.py": text}), today=TODAY, statement_of=quoted)
-    found = [suppressions.suppression_of(one) for one in findings]
+    suppressions = Suppressions(make_plan(folder, {"a.py": text}), today=TODAY)
+    found = [suppressions.applied_to(one).suppression for one in findings]
     told = [(error.kind, error.message) for error in suppressions.errors() if error.kind != "suppressions_added"]
     return found, told
 
@@ -122,13 +117,34 @@ def test_a_comment_on_the_line_or_right_above_it_suppresses(text: str, tmp_path:
     assert applied(tmp_path, text, finding(text.count("\n") + 1)) == ([why], [])
 
 
+def commented(severity: Severity, reason: str = "legacy") -> Suppression:
+    return Suppression(kind=SuppressionKind.INLINE, reason=reason, severity=severity)
+
+
 @pytest.mark.parametrize("accepted", list(Severity))
-def test_a_comment_does_not_suppress_more_than_it_accepted_in_the_last_round(
-    accepted: Severity, tmp_path: Path
+def test_a_comment_suppresses_nothing_above_what_it_accepted(accepted: Severity, tmp_path: Path) -> None:
+    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}), today=TODAY)
+    found = suppressions.applied_to(finding(severity=Severity.HIGH, comment=commented(accepted)))
+    assert (found.suppression is not None) == accepted.at_least(Severity.HIGH)
+    # What it accepted is known in later rounds too, whether it applied or not.
+    assert found.comment == commented(accepted)
+
+
+def test_a_comment_with_another_reason_is_another_comment(tmp_path: Path) -> None:
+    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}), today=TODAY)
+    found = suppressions.applied_to(finding(severity=Severity.HIGH, comment=commented(Severity.LOW, "old words")))
+    assert found.suppression == commented(Severity.HIGH)
+
+
+@pytest.mark.parametrize(("statement", "applies"), [("same", False), ("other", True)])
+def test_a_comment_accepts_no_more_severe_finding_on_its_statement(
+    statement: str, applies: bool, tmp_path: Path
 ) -> None:
-    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}), today=TODAY, statement_of=quoted)
-    found = suppressions.suppression_of(finding(severity=Severity.HIGH), accepted)
-    assert (found is not None) == accepted.at_least(Severity.HIGH)
+    earlier = finding(severity=Severity.LOW, comment=commented(Severity.LOW), code=CodeState(names=("same",)))
+    plan = make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"})
+    suppressions = Suppressions(plan, today=TODAY, earlier=[earlier])
+    found = suppressions.applied_to(finding(severity=Severity.HIGH, code=CodeState(names=(statement,))))
+    assert (found.suppression is not None) == applies
 
 
 def test_comments_for_two_categories_may_be_above_one_another(tmp_path: Path) -> None:
@@ -187,10 +203,8 @@ def test_a_comment_that_suppresses_nothing_is_reported(text: str, kind: str, mes
 
 
 def test_an_untrusted_change_is_not_suppressed_by_its_comments(tmp_path: Path) -> None:
-    suppressions = Suppressions(
-        make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}, trusted=False), today=TODAY, statement_of=quoted
-    )
-    assert suppressions.suppression_of(finding()) is None
+    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}, trusted=False), today=TODAY)
+    assert suppressions.applied_to(finding()).suppression is None
     [told] = [error for error in suppressions.errors() if error.kind == "ignores_not_followed"]
     assert told.message.startswith("1 comment that suppresses a finding was not followed")
 
@@ -225,7 +239,7 @@ def found(fingerprint: str = ONE, file: str = "a.py", **more: Any) -> Finding:
 def book(
     *entries: BaselineEntry, files: tuple[FileChange, ...] = FILES, unknown: frozenset[str] = frozenset()
 ) -> KnownEntries:
-    return KnownEntries(Baseline(entries), _Files(files), today=TODAY, unknown=unknown, statement_of=quoted)
+    return KnownEntries(Baseline(entries), _Files(files), today=TODAY, unknown=unknown)
 
 
 def errors_of(known: KnownEntries, **texts: str) -> list[ReviewError]:
@@ -256,6 +270,7 @@ def test_the_same_code_in_two_files_has_two_entries() -> None:
 
 
 WORDS = "The opened file handle is never closed"
+ELSEWHERE = CodeState(names=("other",))
 REWORDED = "Opened file handle is not closed on errors"
 
 
@@ -265,9 +280,17 @@ REWORDED = "Opened file handle is not closed on errors"
         pytest.param({"title": WORDS}, {"title": WORDS}, True, id="the same words on the statement"),
         pytest.param({"title": WORDS}, {"title": REWORDED}, True, id="similar words on the statement"),
         pytest.param({"title": WORDS}, {"title": "Race on the counter"}, False, id="other words on the statement"),
-        pytest.param({"title": WORDS}, {"title": WORDS, "evidence": "y = 2"}, False, id="the same words elsewhere"),
         pytest.param(
-            {"title": WORDS}, {"title": WORDS, "evidence": "x  =  1  # why"}, True, id="a reformatted statement"
+            {"title": WORDS},
+            {"title": WORDS, "code": ELSEWHERE},
+            False,
+            id="the same words elsewhere",
+        ),
+        pytest.param(
+            {"fingerprint": TWO, "title": WORDS},
+            {"title": WORDS, "code": ELSEWHERE},
+            False,
+            id="the same fingerprint on a changed statement",
         ),
         pytest.param({"rule": "S1"}, {"source": Source.ANALYSER, "rule": "S1"}, True, id="the same analyser rule"),
         pytest.param({"rule": "S1"}, {"source": Source.ANALYSER, "rule": "S2"}, False, id="another analyser rule"),
@@ -280,7 +303,8 @@ REWORDED = "Opened file handle is not closed on errors"
 def test_an_entry_applies_to_its_defect_on_its_statement(
     kept: dict[str, Any], reported: dict[str, Any], applies: bool
 ) -> None:
-    known = book(entry(evidence="x = 1", **kept))
+    known = book(entry(statement="first second", **kept))
+    reported = {"code": CodeState(names=("second", "third")), **reported}
     assert (known.entry_for(found(TWO, **reported)) is not None) is applies
 
 
@@ -345,13 +369,11 @@ def test_the_lines_of_a_reviewed_file_are_those_of_its_content_or_else_of_its_di
     file = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(hunk, far))
     plan = replace(make_plan(tmp_path, {}), files=(file,), without_content=frozenset({"a.py"}))
     assert lines_reader(plan)("a.py") == ["", "", "x", "y # codeloupe: ignore legacy"]
-    assert Suppressions(plan, today=TODAY, statement_of=quoted).suppression_of(finding(4)) is not None
+    assert Suppressions(plan, today=TODAY).applied_to(finding(4)).suppression is not None
 
 
 def test_a_suppression_says_who_accepted_the_finding_and_why(tmp_path: Path) -> None:
     baseline = Baseline((entry(owner="me", expires=TODAY),))
-    suppressions = Suppressions(
-        make_plan(tmp_path, {"a.py": "x\n"}), baseline=baseline, today=TODAY, statement_of=quoted
-    )
+    suppressions = Suppressions(make_plan(tmp_path, {"a.py": "x\n"}), baseline=baseline, today=TODAY)
     why = Suppression(kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=ONE)
-    assert suppressions.suppression_of(found()) == why
+    assert suppressions.applied_to(found()).suppression == why
