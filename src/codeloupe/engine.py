@@ -180,6 +180,7 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
 
     suppressions = Suppressions(
         plan,
+        statements_of=places.names,
         baseline=job.baseline,
         earlier=job.earlier.findings or (),
         dismissals=job.earlier.dismissals,

@@ -125,8 +125,18 @@ class Places:
         around = self.headers(claim)
         # The statement of an unanchored claim is its file.
         statements = state.statements if claim.anchored else ("file",)
-        names = tuple(digest(statement, *around) for statement in statements)
+        in_definition = tuple(digest(statement, *around) for statement in statements)
+        names = (*statements, *in_definition)
         return replace(state, names=names, change=self.change, in_change=claim.file in self._files)
+
+    def names(self, claim: Claim) -> frozenset[str]:
+        """Return the names of the statements that a claim is about now; copies are known by their definitions alone."""
+        state = self.state(claim)
+        code = self._code(claim.file)
+        copied: set[str] = set()
+        if code is not None:
+            copied.update(name for name in state.statements if len(code.positions.get(name, ())) > 1)
+        return frozenset(state.names) - copied
 
     def _state_of_code(self, claim: Claim) -> CodeState:
         code = self._code(claim.file)

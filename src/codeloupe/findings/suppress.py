@@ -1,15 +1,15 @@
 """Findings that do not count because a person said so: baseline, dismissals, and comments in the code.
 
 A suppression records the highest severity claimed, and applies to the same statement while no claim is more severe. A
-statement is the same if its tokens and the names of the definitions around it are. A comment records the severity when
-it is first seen; another reason makes it another comment. A suppressed finding stays in the review and says why it does
-not count. Every suppression that does not do what its author wanted is reported.
+statement is the same if its tokens are; of several copies in a file, only the one in the same definition. A comment
+records the severity when it is first seen; another reason makes it another comment. A suppressed finding stays in the
+review and says why it does not count. Every suppression that does not do what its author wanted is reported.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache, lru_cache
 
@@ -26,18 +26,21 @@ from codeloupe.model.ports import Plan
 from codeloupe.model.review import ReviewError
 from codeloupe.source.code import tokens_of_code
 
+StatementsOf = Callable[[Claim], Collection[str]]
+
 
 class Suppressions:
     """All suppressions of one review. `unknown` are files that were not reviewed completely or not read.
 
-    `open_findings` are the fingerprints of the open findings of the review, and `earlier` the findings of earlier
-    rounds.
+    `statements_of` returns the names of the statements that a claim is about now. `open_findings` are the fingerprints
+    of the open findings of the review, and `earlier` the findings of earlier rounds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a fact of its own, by name
         self,
         plan: Plan,
         *,
+        statements_of: StatementsOf,
         baseline: Baseline = Baseline(),  # noqa: B008 - frozen
         earlier: Iterable[Finding] = (),
         dismissals: Sequence[Dismissal] = (),
@@ -48,10 +51,12 @@ class Suppressions:
         self._plan = plan
         self._lines_of = lines_reader(plan)
         self._comments = Comments(self._lines_of, trusted=plan.trusted)
+        self._statements_of = statements_of
         files = _Files(plan.files)
         self._baseline = KnownEntries(
             baseline,
             files,
+            statements_of=statements_of,
             today=today,
             unknown=unknown | plan.without_content,
             open_findings=open_findings,
@@ -60,6 +65,7 @@ class Suppressions:
         self._dismissals = KnownEntries(
             dismissed,
             files,
+            statements_of=statements_of,
             today=today,
             unknown=frozenset(),
             open_findings=open_findings,
@@ -105,7 +111,8 @@ class Suppressions:
         """Return the comment as it was first seen, with the severity that was claimed then."""
         if finding.comment is not None and finding.comment.reason == mark.reason:
             return finding.comment
-        known = [self._accepted_by_comments.get((name, mark.reason)) for name in _statements(finding)]
+        names = [name for claim in finding.claims for name in self._statements_of(claim)]
+        known = [self._accepted_by_comments.get((name, mark.reason)) for name in names]
         accepted = worst(severity for severity in known if severity is not None)
         claimed = worst(claim.severity for claim in finding.claims if claim.is_active)
         return Suppression(kind=SuppressionKind.INLINE, reason=mark.reason, severity=accepted or claimed)
@@ -163,10 +170,12 @@ class KnownEntries:
         baseline: Baseline,
         files: _Files,
         *,
+        statements_of: StatementsOf,
         today: date,
         unknown: frozenset[str],
         open_findings: frozenset[str] = frozenset(),
     ) -> None:
+        self._statements_of = statements_of
         self._baseline = baseline
         self._files = files
         self._today = today
@@ -192,7 +201,7 @@ class KnownEntries:
             if entry.fingerprint not in self._open_findings
         ]
         for entry in (*of_fingerprint, *near):
-            if entry.file in names and _covers(entry, finding):
+            if entry.file in names and _covers(entry, finding, self._statements_of):
                 self._used.add(entry)
                 return None if entry.is_expired(self._today) else entry
         for entry in of_fingerprint:
@@ -307,7 +316,7 @@ def _entry_of(dismissal: Dismissal) -> BaselineEntry:
     )
 
 
-def _covers(entry: BaselineEntry, finding: Finding) -> bool:
+def _covers(entry: BaselineEntry, finding: Finding, statements_of: StatementsOf) -> bool:
     """Tell whether an entry for a finding's file was written for this defect, and for no less severe one."""
     if _claims_more_than(entry.severity, finding):
         return False
@@ -316,7 +325,7 @@ def _covers(entry: BaselineEntry, finding: Finding) -> bool:
     if is_named and not statements:
         return True
     for claim in finding.claims:
-        is_same_statement = not statements.isdisjoint(claim.statements)
+        is_same_statement = not statements.isdisjoint(statements_of(claim))
         if is_same_statement and (is_named or _is_same_defect(entry, claim)):
             return True
     return False

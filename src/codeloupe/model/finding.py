@@ -84,8 +84,8 @@ OPEN_STATUSES = frozenset((FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.
 class CodeState(Struct, frozen=True, kw_only=True):
     """Digests of the code that a claim was last reported or verified on; each is empty if it is not known.
 
-    `statements` are the statements that the claim quotes, and `names` are those together with the names of the
-    definitions around them. `before` and `after` are their neighbours, `function` is the innermost definition around
+    `statements` are the statements that the claim quotes. `names` are those, and each together with the names of the
+    definitions around it. `before` and `after` are their neighbours, `function` is the innermost definition around
     them, `file` the whole file, and `change` the whole change under review. `in_change` says whether the change has the
     file.
     """

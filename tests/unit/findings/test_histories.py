@@ -41,6 +41,7 @@ _LOAD = CODE[CODE.index("def load") : CODE.index("def save")]
 _SAVE = CODE[CODE.index("def save") :]
 MOVED = {"app.py": f"{_IMPORTS}{_SAVE}\n\n{_LOAD.rstrip()}\n"}
 MOVED_TO_OTHER_FILE = {"app.py": f"{_IMPORTS}{_SAVE}", "other.py": f"import json\n\n\n{_LOAD.rstrip()}\n"}
+COPIED = f"{CODE}\n\ndef load_again(path):\n    {OPEN}\n    return handle\n"
 REWRITTEN = {"app.py": "def load(path):\n    return Path(path).read_text()\n"}
 BASE = {"app.py": CODE.replace(LIMIT, "LIMIT = 3").replace(OPEN, "handle = opened(path)")}
 
@@ -695,6 +696,26 @@ ANALYSER_ROWS = [
         step(HIGH_ON_CHANGED, proof="confirmed"),
         ends="regressed high",
         asked=1,
+    ),
+    history(
+        "dismissed, its statement changed, repeated: verified and counts",
+        CONFIRMED,
+        step(HIGH, accepts="dismissal"),
+        step(HIGH_ON_CHANGED, files=IN_STATEMENT, proof="confirmed"),
+        ends="open high",
+        asked=1,
+    ),
+    history(
+        "accepted by the baseline, its function renamed: still accepted",
+        step(S1),
+        step(S1, files={"app.py": CODE.replace("def load(", "def loaded(")}, accepts="baseline"),
+        ends="suppressed",
+    ),
+    history(
+        "accepted by the baseline, copied to another function: the copy counts",
+        step(S1),
+        step(ruff(OPEN, "S1", words=LEAK, number=2), files={"app.py": COPIED}, accepts="baseline"),
+        ends="fixed; new high",
     ),
     history("an external reviewer that is silent: fixed", step(EXTERNAL), step(), ends="fixed"),
     history(

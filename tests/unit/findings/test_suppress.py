@@ -11,7 +11,7 @@ from codeloupe.findings.comments import Mark, lines_reader, marks_in
 from codeloupe.findings.suppress import KnownEntries, Suppressions, _Files, added_suppressions
 from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.finding import CodeState, Finding, Severity, Source, Suppression, SuppressionKind
+from codeloupe.model.finding import Claim, CodeState, Finding, Severity, Source, Suppression, SuppressionKind
 from codeloupe.model.review import ReviewError
 from codeloupe.store.baseline import reported_unused
 from tests.findings_material import make_finding
@@ -25,13 +25,17 @@ NOTE = "# codeloupe: ignore legacy"
 FILES = (FileChange("a.py", "a.py", FileStatus.MODIFIED), FileChange("b.py", "b.py", FileStatus.MODIFIED))
 
 
+def stored(claim: Claim) -> tuple[str, ...]:
+    return claim.statements
+
+
 def finding(line: int = 1, *, end: int | None = None, category: str = "correctness", **more: Any) -> Finding:
     return make_finding(line_start=line, line_end=end or line, category=category, **more)
 
 
 def applied(folder: Path, text: str, *findings: Finding) -> tuple[list[Suppression | None], list[tuple[str, str]]]:
     """Return what suppresses findings in `a.py`, and what is reported beside what the change adds."""
-    suppressions = Suppressions(make_plan(folder, {"a.py": text}), today=TODAY)
+    suppressions = Suppressions(make_plan(folder, {"a.py": text}), today=TODAY, statements_of=stored)
     found = [suppressions.applied_to(one).suppression for one in findings]
     told = [(error.kind, error.message) for error in suppressions.errors() if error.kind != "suppressions_added"]
     return found, told
@@ -123,7 +127,7 @@ def commented(severity: Severity, reason: str = "legacy") -> Suppression:
 
 @pytest.mark.parametrize("accepted", list(Severity))
 def test_a_comment_suppresses_nothing_above_what_it_accepted(accepted: Severity, tmp_path: Path) -> None:
-    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}), today=TODAY)
+    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}), today=TODAY, statements_of=stored)
     found = suppressions.applied_to(finding(severity=Severity.HIGH, comment=commented(accepted)))
     assert (found.suppression is not None) == accepted.at_least(Severity.HIGH)
     # What it accepted is known in later rounds too, whether it applied or not.
@@ -131,7 +135,7 @@ def test_a_comment_suppresses_nothing_above_what_it_accepted(accepted: Severity,
 
 
 def test_a_comment_with_another_reason_is_another_comment(tmp_path: Path) -> None:
-    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}), today=TODAY)
+    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}), today=TODAY, statements_of=stored)
     found = suppressions.applied_to(finding(severity=Severity.HIGH, comment=commented(Severity.LOW, "old words")))
     assert found.suppression == commented(Severity.HIGH)
 
@@ -142,7 +146,7 @@ def test_a_comment_accepts_no_more_severe_finding_on_its_statement(
 ) -> None:
     earlier = finding(severity=Severity.LOW, comment=commented(Severity.LOW), code=CodeState(names=("same",)))
     plan = make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"})
-    suppressions = Suppressions(plan, today=TODAY, earlier=[earlier])
+    suppressions = Suppressions(plan, today=TODAY, statements_of=stored, earlier=[earlier])
     found = suppressions.applied_to(finding(severity=Severity.HIGH, code=CodeState(names=(statement,))))
     assert (found.suppression is not None) == applies
 
@@ -203,7 +207,9 @@ def test_a_comment_that_suppresses_nothing_is_reported(text: str, kind: str, mes
 
 
 def test_an_untrusted_change_is_not_suppressed_by_its_comments(tmp_path: Path) -> None:
-    suppressions = Suppressions(make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}, trusted=False), today=TODAY)
+    suppressions = Suppressions(
+        make_plan(tmp_path, {"a.py": f"x = 1  {NOTE}"}, trusted=False), today=TODAY, statements_of=stored
+    )
     assert suppressions.applied_to(finding()).suppression is None
     [told] = [error for error in suppressions.errors() if error.kind == "ignores_not_followed"]
     assert told.message.startswith("1 comment that suppresses a finding was not followed")
@@ -239,7 +245,7 @@ def found(fingerprint: str = ONE, file: str = "a.py", **more: Any) -> Finding:
 def book(
     *entries: BaselineEntry, files: tuple[FileChange, ...] = FILES, unknown: frozenset[str] = frozenset()
 ) -> KnownEntries:
-    return KnownEntries(Baseline(entries), _Files(files), today=TODAY, unknown=unknown)
+    return KnownEntries(Baseline(entries), _Files(files), today=TODAY, statements_of=stored, unknown=unknown)
 
 
 def errors_of(known: KnownEntries, **texts: str) -> list[ReviewError]:
@@ -369,11 +375,13 @@ def test_the_lines_of_a_reviewed_file_are_those_of_its_content_or_else_of_its_di
     file = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(hunk, far))
     plan = replace(make_plan(tmp_path, {}), files=(file,), without_content=frozenset({"a.py"}))
     assert lines_reader(plan)("a.py") == ["", "", "x", "y # codeloupe: ignore legacy"]
-    assert Suppressions(plan, today=TODAY).applied_to(finding(4)).suppression is not None
+    assert Suppressions(plan, today=TODAY, statements_of=stored).applied_to(finding(4)).suppression is not None
 
 
 def test_a_suppression_says_who_accepted_the_finding_and_why(tmp_path: Path) -> None:
     baseline = Baseline((entry(owner="me", expires=TODAY),))
-    suppressions = Suppressions(make_plan(tmp_path, {"a.py": "x\n"}), baseline=baseline, today=TODAY)
+    suppressions = Suppressions(
+        make_plan(tmp_path, {"a.py": "x\n"}), baseline=baseline, today=TODAY, statements_of=stored
+    )
     why = Suppression(kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=ONE)
     assert suppressions.applied_to(found()).suppression == why
