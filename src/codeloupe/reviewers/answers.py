@@ -24,9 +24,7 @@ from codeloupe.system.regex import regex
 # The kind of the error for an answer that is not exact.
 INVALID_ANSWER = "invalid_answer"
 EMPTY_OUTPUT = "empty output"
-NO_JSON = "invalid json: no JSON found"
 CUT_OFF = "invalid json: the answer is cut off"
-NO_ISSUES = "No issues found"
 MAX_ITEMS = 5_000
 
 _LIST_KEYS = ("findings", "issues")
@@ -90,7 +88,7 @@ def exact_answer(output: str, structured: Any, *, keys: AbstractSet[str], cut_of
     """
     if cut_off:
         raise ValueError(CUT_OFF)
-    if structured is None and "findings" in keys and _is_no_issues(output):
+    if structured is None and "findings" in keys and is_no_issues(output):
         return {"findings": []}
     value = structured
     if structured is None:
@@ -105,9 +103,10 @@ def exact_answer(output: str, structured: Any, *, keys: AbstractSet[str], cut_of
     return value
 
 
-def _is_no_issues(output: str) -> bool:
+def is_no_issues(output: str) -> bool:
+    """Tell whether a text is nothing but the sentence "No issues found"."""
     sentence = output.strip().removesuffix(".")
-    return sentence.lower() == NO_ISSUES.lower()
+    return sentence.lower() == "no issues found"
 
 
 def _value_of_text(output: str) -> Any:

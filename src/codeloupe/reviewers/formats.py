@@ -17,9 +17,9 @@ from codeloupe.model.review import Verdict
 from codeloupe.reviewers.answers import (
     EMPTY_OUTPUT,
     MAX_ITEMS,
-    NO_ISSUES,
     RawClaim,
     ReviewAnswer,
+    is_no_issues,
     is_worse,
     read_item,
     read_review,
@@ -272,9 +272,9 @@ def _read_rdjson(document: Mapping[str, Any]) -> ReviewAnswer:
 
 
 def _read_rdjsonl(text: str) -> ReviewAnswer:
-    lines = [line for line in text.splitlines() if line.strip()]
-    if _is_no_issues(lines):
+    if is_no_issues(text):
         return ReviewAnswer()
+    lines = [line for line in text.splitlines() if line.strip()]
     return _read_list(lines, _read_diagnostic_line, "")
 
 
@@ -311,9 +311,9 @@ def _read_diagnostic(item: Any, default_severity: Any) -> RawClaim:
 
 def _read_lines(text: str) -> ReviewAnswer:
     """Return the claims of `path:line[:col]: severity: message` lines. Any other line makes the output incomplete."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if _is_no_issues(lines):
+    if is_no_issues(text):
         return ReviewAnswer()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return _read_list(lines, _read_line, "")
 
 
@@ -326,8 +326,3 @@ def _read_line(line: str) -> RawClaim:
     if word.lower() == "note":
         severity = Severity.LOW.label
     return read_item({"file": path, "line": number, "severity": severity, "body": message})
-
-
-def _is_no_issues(lines: list[str]) -> bool:
-    """Tell whether output by lines is nothing but the sentence that a clean review consists of."""
-    return len(lines) == 1 and lines[0].strip().removesuffix(".") == NO_ISSUES

@@ -13,7 +13,6 @@ from codeloupe.reviewers.answers import (
     CUT_OFF,
     EMPTY_OUTPUT,
     MAX_ITEMS,
-    NO_JSON,
     RawClaim,
     read_critique,
     read_proofs,
@@ -148,7 +147,7 @@ class TestExactReview:
     @pytest.mark.requirement("C7")
     def test_problems_have_the_words_of_the_requirements(self) -> None:
         assert read_review("").problem == read_review(" \n").problem == EMPTY_OUTPUT == "empty output"
-        assert read_review("It is fine.").problem == NO_JSON == "invalid json: no JSON found"
+        assert read_review("It is fine.").problem == "invalid json: no JSON found"
         assert read_review(json.dumps(findings(verdict="GOOD"))).problem == "invalid verdict: GOOD"
 
     def test_a_key_given_twice_makes_it_inexact(self) -> None:
@@ -356,7 +355,7 @@ class TestInexactReview:
         assert (first.severity, first.category, first.title) == (Severity.HIGH, "correctness", "short read (see above)")
         assert (first.file, first.line_start) == ("src/io.c", 204)
         assert (second.severity, second.category, second.file) == (Severity.LOW, "dead code", "a b.py")
-        assert read_review(lines).problem == NO_JSON
+        assert read_review(lines).problem == "invalid json: no JSON found"
 
     @pytest.mark.parametrize(
         "line",
