@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from codeloupe.model.finding import Claim, Proof, Severity
 from codeloupe.model.pipeline import CriticVerdict, Critique, GateKind
@@ -126,34 +125,29 @@ def _refuse_unsound(structured: Any) -> None:
 
 
 def read_review(output: str, structured: Any = None, *, cut_off: bool = False) -> ReviewAnswer:
-    """Return the claims of an answer to a review, and whether it is exact. Never raise.
+    """Return the claims of an answer to a review, and why it is not exact. Never raise.
 
-    Structured output decides whether the answer is exact. Claims in the text beside it are accepted, too.
+    Claims are accepted from the object of an exact answer, from structured output and from the text. Only the object
+    decides whether the answer is exact.
     """
+    decisive = _Items()
+    problem = ""
+    verdict = None
     try:
         answer = exact_answer(output, structured, keys=_REVIEW_KEYS, cut_off=cut_off)
-    except ValueError as error:
-        items = _Items()
-        if structured is not None:
-            items.add_value(structured)
-        items.add_text(output)
-        return items.answer(str(error))
-    items = _Items()
-    items.add_value(answer)
-    try:
-        verdict = _stated_verdict(answer, items.claims)
-    except ValueError as error:
+        decisive.add_value(answer)
         # An invalid item may be why the verdict is worse than the list, so it is named first.
-        return items.answer("" if items.invalid else str(error))
-    read = items.answer("")
-    if read.is_exact:
-        read = replace(read, verdict=verdict)
-    if structured is None:
-        return read
-    beside = _Items()
-    beside.add_text(output)
-    claims = dict.fromkeys((*read.claims, *beside.claims))
-    return replace(read, claims=tuple(claims))
+        decisive.refuse_problem()
+        verdict = _stated_verdict(answer, decisive.claims)
+    except ValueError as error:
+        problem = str(error)
+    others = _Items()
+    others.add_value(structured)
+    others.add_text(output)
+    # The other parts may repeat the object.
+    claims = dict.fromkeys([*decisive.claims, *others.claims])
+    invalid = dict.fromkeys([*decisive.invalid, *others.invalid])
+    return ReviewAnswer(claims=tuple(claims), problem=problem, invalid=tuple(invalid), verdict=verdict)
 
 
 def _stated_verdict(answer: Mapping[str, Any], claims: Sequence[RawClaim]) -> Verdict | None:
@@ -217,7 +211,7 @@ def _has_priorities(listed: list[Any]) -> bool:
 
 
 class _Items:
-    """The claims of an answer, its invalid items, and why it is not exact in spite of its keys.
+    """The claims in some parts of an answer, and a description of each item that could not be read.
 
     At most `MAX_ITEMS` items are read, since each claim costs work later.
     """
@@ -225,7 +219,12 @@ class _Items:
     def __init__(self) -> None:
         self.claims: list[RawClaim] = []
         self.invalid: list[str] = []
-        self.problem = ""
+        self._problem = ""
+
+    def refuse_problem(self) -> None:
+        """Raise ValueError with the first problem if an exact answer must not have such items."""
+        if self._problem:
+            raise ValueError(self._problem)
 
     def add_text(self, text: str) -> None:
         """Add the claims of all JSON values, of the complete items of a truncated list, and of lines of a list."""
@@ -268,7 +267,9 @@ class _Items:
             try:
                 self.claims.append(read_item(item))
             except ValueError as error:
-                self.invalid.append(f"{error} (finding {number:,})")
+                description = f"{error} (finding {number:,})"
+                self.invalid.append(description)
+                self._add_problem(description)
                 continue
             for key, value in item.items():
                 if isinstance(value, list | dict):
@@ -281,15 +282,8 @@ class _Items:
         return True
 
     def _add_problem(self, problem: str) -> None:
-        if not self.problem:
-            self.problem = problem
-
-    def answer(self, problem: str) -> ReviewAnswer:
-        """Return all of it. The problem that the caller knows comes first, then that of the first invalid item."""
-        if not problem and self.invalid:
-            problem = self.invalid[0]
-        claims = dict.fromkeys(self.claims)
-        return ReviewAnswer(claims=tuple(claims), problem=problem or self.problem, invalid=tuple(self.invalid))
+        if not self._problem:
+            self._problem = problem
 
 
 def read_item(item: Any) -> RawClaim:

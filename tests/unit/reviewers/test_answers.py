@@ -338,6 +338,15 @@ class TestInexactReview:
         assert answer.is_exact
         assert titles(TEXT, {"error": "no"}) == ["Division by zero"]
 
+    def test_invalid_items_beside_structured_output_are_listed_and_it_stays_exact(self) -> None:
+        text = json.dumps(findings(ITEM, {**OTHER, "severity": "awful"}))
+        answer = read_review(f"Also: {text}", findings(OTHER))
+        assert (answer.is_exact, answer.invalid) == (True, ("invalid severity: awful (finding 2)",))
+        assert [claim.title for claim in answer.claims] == ["Another defect", "Division by zero"]
+        # A text that repeats the structured output adds nothing.
+        value = findings(ITEM, {})
+        assert read_review(json.dumps(value), value) == read_review("", value)
+
     def test_the_complete_items_of_a_truncated_list_are_accepted(self) -> None:
         text = json.dumps(findings(ITEM, OTHER))
         answer = read_review(text[: text.index("Another")])
