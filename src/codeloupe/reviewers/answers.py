@@ -6,6 +6,7 @@ exact answer. `exact_answer` decides for all of them what is exact. No rule here
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -317,12 +318,14 @@ def read_item(item: Any) -> RawClaim:
     """Return the claim of an item. Raise ValueError if it has no words or no severity."""
     if not isinstance(item, dict):
         raise ValueError("invalid json: not an object")
-    stated_title = _text(item, "title").strip()
-    title = _TITLE_TAG.sub("", stated_title, count=1) if stated_title.startswith("[") else stated_title
+    title = _text(item, "title").strip()
+    tag = _TITLE_TAG.match(title)
+    if tag is not None:
+        title = title[tag.end() :]
     body = _words(item)
     if not title and not body:
         raise ValueError("missing field: title")
-    severity = _severity(item, stated_title)
+    severity = _severity(item, tag)
     if not title:
         title, body = _split_words(body)
     quote = _text(item, "quote") or _text(item, "evidence")
@@ -373,15 +376,15 @@ def _split_words(words: str) -> tuple[str, str]:
     return f"{first_line[:_TITLE_CHARACTERS].rstrip()} ...", words
 
 
-def _severity(item: Mapping[str, Any], title: str) -> Severity:
+def _severity(item: Mapping[str, Any], tag: re.Match[str] | None) -> Severity:
     """Return the severity of an item, the worse one if it has two; the tag of its title counts if it has none."""
     stated = [item[key] for key in ("severity", "priority") if item.get(key) is not None]
-    tag = _TITLE_TAG.match(title)
     if not stated and tag is not None:
         stated = [tag[1]]
+    if not stated and _has_priorities([item]):
+        raise ValueError("missing field: priority")
     if not stated:
-        has_priorities = _has_priorities([item])
-        raise ValueError("missing field: priority" if has_priorities else "missing field: severity")
+        raise ValueError("missing field: severity")
     severities: list[Severity] = []
     for value in stated:
         try:
