@@ -6,13 +6,13 @@ exact answer. `exact_answer` decides for all of them what is exact. No rule here
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Meta, Struct, ValidationError, convert, structs
 
 from codeloupe.model.finding import Claim, Proof, Severity
 from codeloupe.model.pipeline import CriticVerdict, Critique, GateKind
@@ -24,15 +24,13 @@ from codeloupe.system.regex import regex
 # The kind of the error for an answer that is not exact.
 INVALID_ANSWER = "invalid_answer"
 EMPTY_OUTPUT = "empty output"
-NO_JSON = "invalid json: no JSON found"
 CUT_OFF = "invalid json: the answer is cut off"
-NO_ISSUES = "No issues found"
 MAX_ITEMS = 5_000
 
+_Fields = TypeVar("_Fields", bound=Struct)
+_Word = TypeVar("_Word", bound=StrEnum)
 _LIST_KEYS = ("findings", "issues")
-_REVIEW_KEYS = frozenset((*_LIST_KEYS, "verdict", "passed"))
-_PROOF_KEYS = frozenset(("claim", "reason", "proof", "suggestion", "replacement"))
-_CRITIQUE_KEYS = ("summary", "verdict", "score", "blockers", "fixes")
+_REVIEW_KEYS = (*_LIST_KEYS, "verdict", "passed")
 _ORDER = (Verdict.PASS, Verdict.NEEDS_WORK, Verdict.FAIL)
 # The rest of a line of a list, which `_claim_of_line` reads.
 _LIST_LINE = regex(r"(?m)^[ \t]*+- ([^\n]++)")
@@ -81,80 +79,106 @@ class ReviewAnswer(Struct, frozen=True, kw_only=True):
         return not self.problem
 
 
-def exact_answer(output: str, structured: Any, *, keys: AbstractSet[str], cut_off: bool) -> Mapping[str, Any]:
+def exact_answer(output: str, structured: Any, *, cut_off: bool) -> Mapping[str, Any]:
     """Return the object that an exact answer consists of. Raise ValueError with the problem of any other answer.
 
     An answer is exact if it is structured output from the agent's own channel, or a text that is nothing but the JSON
-    value, bare or in one code fence. The object has no key except `keys`. If findings are asked for, the text may also
-    be nothing but the sentence "No issues found".
+    value, bare or in one code fence. The caller checks the keys of the object.
     """
     if cut_off:
         raise ValueError(CUT_OFF)
-    if structured is None and "findings" in keys and _is_no_issues(output):
-        return {"findings": []}
+    if structured is None and not output.strip():
+        raise ValueError(EMPTY_OUTPUT)
     value = structured
-    if structured is None:
-        value = _value_of_text(output)
-    else:
-        _refuse_unsound(structured)
+    try:
+        if structured is None:
+            value = exact_value(output)
+        else:
+            refuse_unsound(structured)
+    except ValueError as error:
+        raise ValueError(f"invalid json: {error}") from error
     if not isinstance(value, dict):
         raise ValueError("invalid json: not an object")
-    for key in value:
-        if key not in keys:
-            raise ValueError(f"unknown field: {shown(key)}")
     return value
 
 
-def _is_no_issues(output: str) -> bool:
+def _refuse_unknown(value: Mapping[str, Any], keys: Iterable[str]) -> None:
+    known = frozenset(keys)
+    for key in value:
+        if key not in known:
+            raise ValueError(f"unknown field: {shown(key)}")
+
+
+def _read_fields(value: Any, kind: type[_Fields]) -> _Fields:
+    """Return an object as a Struct with its fields. A field that is null counts as not given.
+
+    Raise ValueError if a field is unknown, missing or invalid.
+    """
+    if not isinstance(value, dict):
+        raise ValueError("invalid json: not an object")
+    fields = structs.fields(kind)
+    _refuse_unknown(value, [field.name for field in fields])
+    given: dict[str, Any] = {}
+    for field in fields:
+        stated = value.get(field.name)
+        if stated is None and field.required:
+            raise ValueError(f"missing field: {field.name}")
+        if stated is None:
+            continue
+        try:
+            given[field.name] = convert(stated, field.type)
+        except ValidationError:
+            raise ValueError(f"invalid {field.name}: {shown(stated)}") from None
+    return kind(**given)
+
+
+def _one_of(words: Iterable[_Word], name: str, stated: Any) -> _Word:
+    """Return the word that a field states, in upper or lower case. Raise ValueError if it is none of the words."""
+    for word in words:
+        if isinstance(stated, str) and stated.lower() == word.lower():
+            return word
+    raise ValueError(f"invalid {name}: {shown(stated)}")
+
+
+def is_no_issues(output: str) -> bool:
+    """Tell whether a text is nothing but the sentence "No issues found"."""
     sentence = output.strip().removesuffix(".")
-    return sentence.lower() == NO_ISSUES.lower()
-
-
-def _value_of_text(output: str) -> Any:
-    if not output.strip():
-        raise ValueError(EMPTY_OUTPUT)
-    try:
-        return exact_value(output)
-    except ValueError as error:
-        raise ValueError(f"invalid json: {error}") from error
-
-
-def _refuse_unsound(structured: Any) -> None:
-    try:
-        refuse_unsound(structured)
-    except ValueError as error:
-        raise ValueError(f"invalid json: {error}") from error
+    return sentence.lower() == "no issues found"
 
 
 def read_review(output: str, structured: Any = None, *, cut_off: bool = False) -> ReviewAnswer:
-    """Return the claims of an answer to a review, and whether it is exact. Never raise.
+    """Return the claims of an answer to a review, and why it is not exact. Never raise.
 
-    Structured output decides whether the answer is exact. Claims in the text beside it are accepted, too.
+    Claims are accepted from the object of an exact answer, from structured output and from the text. Only the object
+    decides whether the answer is exact.
     """
+    decisive = _Items()
+    problem = ""
+    verdict = None
     try:
-        answer = exact_answer(output, structured, keys=_REVIEW_KEYS, cut_off=cut_off)
-    except ValueError as error:
-        items = _Items()
-        if structured is not None:
-            items.add_value(structured)
-        items.add_text(output)
-        return items.answer(str(error))
-    items = _Items()
-    items.add_value(answer)
-    try:
-        verdict = _stated_verdict(answer, items.claims)
-    except ValueError as error:
+        answer = _exact_review(output, structured, cut_off=cut_off)
+        decisive.add_value(answer)
         # An invalid item may be why the verdict is worse than the list, so it is named first.
-        return items.answer("" if items.invalid else str(error))
-    read = items.answer("")
-    if read.is_exact:
-        read = replace(read, verdict=verdict)
-    if structured is None:
-        return read
-    beside = _Items()
-    beside.add_text(output)
-    claims = dict.fromkeys((*read.claims, *beside.claims))
-    return replace(read, claims=tuple(claims))
+        decisive.refuse_problem()
+        verdict = _stated_verdict(answer, decisive.claims)
+    except ValueError as error:
+        problem = str(error)
+    others = _Items()
+    others.add_value(structured)
+    others.add_text(output)
+    # The other parts may repeat the object.
+    claims = dict.fromkeys([*decisive.claims, *others.claims])
+    invalid = dict.fromkeys([*decisive.invalid, *others.invalid])
+    return ReviewAnswer(claims=tuple(claims), problem=problem, invalid=tuple(invalid), verdict=verdict)
+
+
+def _exact_review(output: str, structured: Any, *, cut_off: bool) -> Mapping[str, Any]:
+    """Return the object of an exact answer to a review, which may also be the sentence "No issues found"."""
+    if structured is None and not cut_off and is_no_issues(output):
+        return {"findings": []}
+    answer = exact_answer(output, structured, cut_off=cut_off)
+    _refuse_unknown(answer, _REVIEW_KEYS)
+    return answer
 
 
 def _stated_verdict(answer: Mapping[str, Any], claims: Sequence[RawClaim]) -> Verdict | None:
@@ -166,10 +190,7 @@ def _stated_verdict(answer: Mapping[str, Any], claims: Sequence[RawClaim]) -> Ve
     listed = _list_of(answer)
     verdict = None
     if "verdict" in answer:
-        stated = answer["verdict"]
-        if not isinstance(stated, str) or stated.upper() not in _ORDER:
-            raise ValueError(f"invalid verdict: {shown(stated)}")
-        verdict = Verdict(stated.upper())
+        verdict = _one_of(_ORDER, "verdict", answer["verdict"])
     elif _has_priorities(listed):
         raise ValueError("missing field: verdict")
     passed = answer.get("passed", True)
@@ -218,7 +239,7 @@ def _has_priorities(listed: list[Any]) -> bool:
 
 
 class _Items:
-    """The claims of an answer, its invalid items, and why it is not exact in spite of its keys.
+    """The claims in some parts of an answer, and a description of each item that could not be read.
 
     At most `MAX_ITEMS` items are read, since each claim costs work later.
     """
@@ -226,7 +247,12 @@ class _Items:
     def __init__(self) -> None:
         self.claims: list[RawClaim] = []
         self.invalid: list[str] = []
-        self.problem = ""
+        self._problem = ""
+
+    def refuse_problem(self) -> None:
+        """Raise ValueError with the first problem if an exact answer must not have such items."""
+        if self._problem:
+            raise ValueError(self._problem)
 
     def add_text(self, text: str) -> None:
         """Add the claims of all JSON values, of the complete items of a truncated list, and of lines of a list."""
@@ -269,7 +295,9 @@ class _Items:
             try:
                 self.claims.append(read_item(item))
             except ValueError as error:
-                self.invalid.append(f"{error} (finding {number:,})")
+                description = f"{error} (finding {number:,})"
+                self.invalid.append(description)
+                self._add_problem(description)
                 continue
             for key, value in item.items():
                 if isinstance(value, list | dict):
@@ -282,27 +310,22 @@ class _Items:
         return True
 
     def _add_problem(self, problem: str) -> None:
-        if not self.problem:
-            self.problem = problem
-
-    def answer(self, problem: str) -> ReviewAnswer:
-        """Return all of it. The problem that the caller knows comes first, then that of the first invalid item."""
-        if not problem and self.invalid:
-            problem = self.invalid[0]
-        claims = dict.fromkeys(self.claims)
-        return ReviewAnswer(claims=tuple(claims), problem=problem or self.problem, invalid=tuple(self.invalid))
+        if not self._problem:
+            self._problem = problem
 
 
 def read_item(item: Any) -> RawClaim:
     """Return the claim of an item. Raise ValueError if it has no words or no severity."""
     if not isinstance(item, dict):
         raise ValueError("invalid json: not an object")
-    stated_title = _text(item, "title").strip()
-    title = _TITLE_TAG.sub("", stated_title, count=1) if stated_title.startswith("[") else stated_title
+    title = _text(item, "title").strip()
+    tag = _TITLE_TAG.match(title)
+    if tag is not None:
+        title = title[tag.end() :]
     body = _words(item)
     if not title and not body:
         raise ValueError("missing field: title")
-    severity = _severity(item, stated_title)
+    severity = _severity(item, tag)
     if not title:
         title, body = _split_words(body)
     quote = _text(item, "quote") or _text(item, "evidence")
@@ -353,15 +376,15 @@ def _split_words(words: str) -> tuple[str, str]:
     return f"{first_line[:_TITLE_CHARACTERS].rstrip()} ...", words
 
 
-def _severity(item: Mapping[str, Any], title: str) -> Severity:
+def _severity(item: Mapping[str, Any], tag: re.Match[str] | None) -> Severity:
     """Return the severity of an item, the worse one if it has two; the tag of its title counts if it has none."""
     stated = [item[key] for key in ("severity", "priority") if item.get(key) is not None]
-    tag = _TITLE_TAG.match(title)
     if not stated and tag is not None:
         stated = [tag[1]]
+    if not stated and _has_priorities([item]):
+        raise ValueError("missing field: priority")
     if not stated:
-        has_priorities = _has_priorities([item])
-        raise ValueError("missing field: priority" if has_priorities else "missing field: severity")
+        raise ValueError("missing field: severity")
     severities: list[Severity] = []
     for value in stated:
         try:
@@ -415,115 +438,100 @@ def _claim_of_line(line: str) -> RawClaim | None:
     )
 
 
+class _ProofList(Struct, frozen=True):
+    """The object that a verification is asked for."""
+
+    proofs: list[Any]
+
+
+class _ProofFields(Struct, frozen=True, kw_only=True):
+    """One item of the list of proofs."""
+
+    claim: int
+    reason: str
+    proof: str
+    suggestion: str = ""
+    replacement: str = ""
+
+
 def read_proofs(output: str, structured: Any = None, *, claims: int, cut_off: bool = False) -> Verification:
     """Return the proof of each claim from 1 to `claims`, in order, or the problem if the answer is not exact."""
     try:
-        answer = exact_answer(output, structured, keys={"proofs"}, cut_off=cut_off)
-        proofs = _proofs_of(answer.get("proofs"), claims)
+        answer = exact_answer(output, structured, cut_off=cut_off)
+        listed = _read_fields(answer, _ProofList).proofs
+        proofs = _proofs_of(listed, claims)
     except ValueError as error:
         return Verification(problem=str(error))
     return Verification(proofs=proofs)
 
 
-def _proofs_of(listed: Any, claims: int) -> tuple[ClaimProof, ...]:
-    if not isinstance(listed, list):
-        raise ValueError("missing field: proofs" if listed is None else "invalid json: proofs is not a list")
+def _proofs_of(listed: Sequence[Any], claims: int) -> tuple[ClaimProof, ...]:
+    """Return the proofs in the order of the claims. Raise ValueError unless each claim has exactly one."""
     proofs: dict[int, ClaimProof] = {}
     for item in listed:
-        number, proof = _read_proof(item)
-        if not 1 <= number <= claims:
-            raise ValueError(f"invalid claim: {number}")
-        if number in proofs:
-            raise ValueError(f"invalid proof: claim {number} has more than one")
-        proofs[number] = proof
+        fields = _read_fields(item, _ProofFields)
+        if not 1 <= fields.claim <= claims:
+            raise ValueError(f"invalid claim: {fields.claim}")
+        if fields.claim in proofs:
+            raise ValueError(f"invalid proof: claim {fields.claim} has more than one")
+        proofs[fields.claim] = _proof_of(fields)
     for number in range(1, claims + 1):
         if number not in proofs:
             raise ValueError(f"missing field: proof (claim {number})")
-    return tuple(proofs[number] for number in range(1, claims + 1))
+    return tuple(proofs[number] for number in sorted(proofs))
 
 
-def _read_proof(item: Any) -> tuple[int, ClaimProof]:
-    """Return the number of the claim and its proof. Raise ValueError if a key is missing, unknown or invalid."""
-    if not isinstance(item, dict):
-        raise ValueError("invalid json: not an object")
-    for key in item:
-        if key not in _PROOF_KEYS:
-            raise ValueError(f"unknown field: {shown(key)}")
-    number = item.get("claim")
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise ValueError("missing field: claim" if number is None else f"invalid claim: {shown(number)}")
-    reason = _text(item, "reason").strip()
+def _proof_of(fields: _ProofFields) -> ClaimProof:
+    proof = _one_of(Proof, "proof", fields.proof)
+    reason = fields.reason.strip()
     if not reason:
-        raise ValueError(f"missing field: reason (claim {number})")
-    word = item.get("proof")
-    if not isinstance(word, str) or word.lower() not in list(Proof):
-        raise ValueError("missing field: proof" if word is None else f"invalid proof: {shown(word)}")
-    proof = Proof(word.lower())
-    suggestion = _optional_text(item, "suggestion")
-    replacement = _optional_text(item, "replacement")
-    if proof is Proof.REFUTED and (suggestion or replacement):
+        raise ValueError(f"missing field: reason (claim {fields.claim})")
+    suggestion = fields.suggestion.strip()
+    has_replacement = bool(fields.replacement.strip())
+    if proof is Proof.REFUTED and (suggestion or has_replacement):
         # Fixes are asked for confirmed claims only, so this proof contradicts itself.
-        raise ValueError(f"invalid proof: refuted, but with a fix (claim {number})")
+        raise ValueError(f"invalid proof: refuted, but with a fix (claim {fields.claim})")
     if proof is not Proof.CONFIRMED:
-        return number, ClaimProof(proof=proof, reason=reason)
-    return number, ClaimProof(proof=proof, reason=reason, suggestion=suggestion, replacement=replacement)
+        return ClaimProof(proof=proof, reason=reason)
+    replacement = None
+    if has_replacement:
+        replacement = fields.replacement
+    return ClaimProof(proof=proof, reason=reason, suggestion=suggestion or None, replacement=replacement)
 
 
-def _optional_text(item: Mapping[str, Any], key: str) -> str | None:
-    value = item.get(key)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"invalid {key}: {shown(value)}")
-    return _text(item, key) or None
+class _CritiqueFields(Struct, frozen=True):
+    """The object that a critic is asked for."""
+
+    summary: str
+    verdict: str
+    score: Annotated[int, Meta(ge=0, le=100)]
+    blockers: tuple[str, ...]
+    fixes: tuple[str, ...]
 
 
 def read_critique(output: str, structured: Any = None, *, cut_off: bool = False) -> Critique | str:
     """Return the critique of an exact answer, or the problem of any other answer."""
     try:
-        answer = exact_answer(output, structured, keys=frozenset(_CRITIQUE_KEYS), cut_off=cut_off)
-        return _critique_of(answer)
+        answer = exact_answer(output, structured, cut_off=cut_off)
+        fields = _read_fields(answer, _CritiqueFields)
+        verdict = _one_of(CriticVerdict, "verdict", fields.verdict)
     except ValueError as error:
         return str(error)
-
-
-def _critique_of(answer: Mapping[str, Any]) -> Critique:
-    for key in _CRITIQUE_KEYS:
-        if answer.get(key) is None:
-            raise ValueError(f"missing field: {key}")
-    word = answer["verdict"]
-    if not isinstance(word, str) or word.upper() not in list(CriticVerdict):
-        raise ValueError(f"invalid verdict: {shown(word)}")
-    score = answer["score"]
-    if not isinstance(score, int) or isinstance(score, bool) or not 0 <= score <= 100:
-        raise ValueError(f"invalid score: {shown(score)}")
-    summary = answer["summary"]
-    if not isinstance(summary, str):
-        raise ValueError(f"invalid summary: {shown(summary)}")
-    critique = Critique(
-        verdict=CriticVerdict(word.upper()),
+    if verdict is CriticVerdict.PASS and fields.blockers:
+        return "invalid verdict: PASS, but with blockers"
+    return Critique(
+        verdict=verdict,
         gate=GateKind.CRITIC,
-        score=score,
-        summary=summary.strip(),
-        blockers=_texts(answer, "blockers"),
-        fixes=_texts(answer, "fixes"),
+        score=fields.score,
+        summary=fields.summary.strip(),
+        blockers=tuple(text.strip() for text in fields.blockers),
+        fixes=tuple(text.strip() for text in fields.fixes),
     )
-    if critique.verdict is CriticVerdict.PASS and critique.blockers:
-        raise ValueError("invalid verdict: PASS, but with blockers")
-    return critique
-
-
-def _texts(answer: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    listed = answer[key]
-    if not isinstance(listed, list):
-        raise ValueError(f"invalid json: {key} is not a list")
-    texts: list[str] = []
-    for item in listed:
-        if not isinstance(item, str):
-            raise ValueError(f"invalid {key}: {shown(item)}")
-        texts.append(item.strip())
-    return tuple(texts)
 
 
 def shown(value: object) -> str:
     """Return a value on one short line, for a problem."""
     text = " ".join(str(value)[:200].split())
-    return f"{text[:80]}..." if len(text) > 80 else text
+    if len(text) > 80:
+        return f"{text[:80]}..."
+    return text

@@ -6,9 +6,10 @@ Output that is empty, that is not in the declared format or that reports an erro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 from urllib.parse import unquote
 
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from codeloupe.config.schema import ReviewFormat
@@ -17,9 +18,9 @@ from codeloupe.model.review import Verdict
 from codeloupe.reviewers.answers import (
     EMPTY_OUTPUT,
     MAX_ITEMS,
-    NO_ISSUES,
     RawClaim,
     ReviewAnswer,
+    is_no_issues,
     is_worse,
     read_item,
     read_review,
@@ -29,10 +30,11 @@ from codeloupe.reviewers.answers import (
 from codeloupe.system.json_values import exact_value, parsed
 from codeloupe.system.regex import regex
 
+_Kind = TypeVar("_Kind")
+_Item = TypeVar("_Item")
 _SARIF_LEVELS = {"error": "high", "warning": "medium", "note": "low", "none": "low"}
 # Results of these kinds do not report a defect.
 _SARIF_CLEAN_KINDS = ("pass", "notApplicable", "informational")
-_SARIF_NOTIFICATIONS = ("toolExecutionNotifications", "toolConfigurationNotifications")
 # The number of a severity in rdjson is accepted, too. A diagnostic without a severity counts as a warning.
 _RDJSON_SEVERITIES = {
     "ERROR": "high",
@@ -62,70 +64,96 @@ def read_output(text: str, output_format: ReviewFormat, *, trusted: bool = True)
         return _read_rdjsonl(text)
     try:
         document = _document(text)
+        match output_format:
+            case "review-gate":
+                return _read_gate_output(document)
+            case "sarif":
+                return _read_sarif(document, trusted=trusted)
+            case "rdjson":
+                return _read_rdjson(document)
+            case _:
+                assert_never(output_format)
     except ValueError as error:
-        return ReviewAnswer(problem=f"invalid json: {error}")
-    match output_format:
-        case "review-gate":
-            return _read_gate_output(document)
-        case "sarif":
-            return _read_sarif(document, trusted=trusted)
-        case "rdjson":
-            return _read_rdjson(document)
-        case _:
-            assert_never(output_format)
+        return ReviewAnswer(problem=str(error))
 
 
-def _document(text: str) -> Mapping[str, Any]:
-    value = exact_value(text)
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
+def _document(text: str) -> Any:
+    try:
+        return _without_nulls(exact_value(text))
+    except ValueError as error:
+        raise ValueError(f"invalid json: {error}") from error
+
+
+def _without_nulls(value: Any) -> Any:
+    """Remove each key without a value: programs write null for a part that they do not have."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
     return value
 
 
-def _read_list(items: Iterable[Any], read: Callable[[Any], RawClaim], problem: str) -> ReviewAnswer:
+def _parts(value: Any, kind: type[_Kind]) -> _Kind:
+    """Return the parts of a value that we read. Raise ValueError if one of them has another type."""
+    try:
+        return convert(value, kind)
+    except ValidationError as error:
+        raise ValueError(f"invalid json: {error}") from error
+
+
+def _read_list(items: Iterable[_Item], read: Callable[[_Item], RawClaim | None], problem: str = "") -> ReviewAnswer:
     """Return the claims of a list. An item that `read` refuses with ValueError makes the output incomplete."""
     claims: list[RawClaim] = []
     invalid: list[str] = []
     for number, item in enumerate(items, start=1):
-        if number > MAX_ITEMS:
+        if len(claims) + len(invalid) == MAX_ITEMS:
             invalid.append(f"more than {MAX_ITEMS:,} findings")
             break
         try:
-            claims.append(read(item))
+            claim = read(item)
         except ValueError as error:
             invalid.append(f"{error} (finding {number:,})")
+            continue
+        if claim is not None:
+            claims.append(claim)
     if not problem and invalid:
         problem = invalid[0]
     return ReviewAnswer(claims=tuple(claims), problem=problem, invalid=tuple(invalid))
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 # The document of the review-gate.
 
 
-def read_gate_document(document: Mapping[str, Any]) -> ReviewAnswer:
+class GateDocument(Struct, frozen=True):
+    """The parts of a document that we read. The items of both lists are read one by one."""
+
+    status: str = ""
+    consensus_verdict: str = ""
+    aggregated_findings: list[Any] | None = None
+    parse_errors: tuple[Any, ...] = ()
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether the status says that there is no verdict."""
+        return self.status in ("timeout", "error", "no_reviewers")
+
+
+def gate_document(text: str) -> GateDocument:
+    """Return the document that the review-gate printed. Raise ValueError if it is not one."""
+    return _parts(_document(text), GateDocument)
+
+
+def read_gate_document(document: GateDocument) -> ReviewAnswer:
     """Return the claims of a document of the review-gate. Its `parse_errors` are left to the caller."""
-    listed = document.get("aggregated_findings")
-    if not isinstance(listed, list):
+    if document.aggregated_findings is None:
         return ReviewAnswer(problem="missing field: aggregated_findings")
-    return _read_list(listed, _read_gate_item, "")
+    return _read_list(document.aggregated_findings, _read_gate_item)
 
 
-def gate_parse_errors(document: Mapping[str, Any]) -> tuple[str, ...]:
+def gate_parse_errors(document: GateDocument) -> tuple[str, ...]:
     """Return what the review-gate says about reviewers whose answers it could not use."""
     errors: list[str] = []
-    for item in _list(document.get("parse_errors")):
+    for item in document.parse_errors:
         if isinstance(item, dict):
             parts = [str(item[key]) for key in ("reviewer", "error", "details") if item.get(key)]
             errors.append(": ".join(parts))
@@ -136,10 +164,12 @@ def gate_parse_errors(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _read_gate_item(item: Any) -> RawClaim:
     claim = read_item(item)
-    return replace(claim, reporter=_text(item.get("reviewer")).strip())
+    reporter = str(item.get("reviewer", ""))
+    return replace(claim, reporter=reporter.strip())
 
 
-def _read_gate_output(document: Mapping[str, Any]) -> ReviewAnswer:
+def _read_gate_output(value: Any) -> ReviewAnswer:
+    document = _parts(value, GateDocument)
     answer = read_gate_document(document)
     if answer.problem:
         return answer
@@ -150,15 +180,15 @@ def _read_gate_output(document: Mapping[str, Any]) -> ReviewAnswer:
     return replace(answer, verdict=verdict)
 
 
-def _gate_verdict(document: Mapping[str, Any], claims: Iterable[RawClaim]) -> Verdict:
+def _gate_verdict(document: GateDocument, claims: Iterable[RawClaim]) -> Verdict:
     """Return the verdict of a document. Raise ValueError if it has none, or one that its findings do not explain."""
-    stated = document.get("consensus_verdict")
-    if stated is None:
+    stated = document.consensus_verdict
+    if not stated:
         raise ValueError("missing field: consensus_verdict")
     if stated not in ("PASS", "NEEDS_WORK", "FAIL"):
         raise ValueError(f"invalid verdict: {shown(stated)}")
-    if document.get("status") in ("timeout", "error", "no_reviewers"):
-        raise ValueError(f"its status is {shown(document['status'])}")
+    if document.has_failed:
+        raise ValueError(f"its status is {document.status}")
     errors = gate_parse_errors(document)
     if errors:
         raise ValueError(f"it could not read what its reviewers said: {shown(errors[0])}")
@@ -169,141 +199,234 @@ def _gate_verdict(document: Mapping[str, Any], claims: Iterable[RawClaim]) -> Ve
     return verdict
 
 
-# SARIF 2.1.0.
+# SARIF 2.1.0: the parts that we read.
 
 
-def _read_sarif(document: Mapping[str, Any], *, trusted: bool) -> ReviewAnswer:
+class _Message(Struct, frozen=True):
+    text: str = ""
+    markdown: str = ""
+
+
+class _Configuration(Struct, frozen=True):
+    level: str = ""
+
+
+class _Rule(Struct, frozen=True, rename="camel"):
+    id: str = ""
+    default_configuration: _Configuration = _Configuration()
+
+
+class _Driver(Struct, frozen=True):
+    rules: tuple[_Rule, ...] = ()
+
+
+class _Tool(Struct, frozen=True):
+    driver: _Driver = _Driver()
+
+
+class _Notification(Struct, frozen=True):
+    level: str = ""
+    message: _Message = _Message()
+
+
+class _Invocation(Struct, frozen=True, rename="camel"):
+    execution_successful: bool = True
+    tool_execution_notifications: tuple[_Notification, ...] = ()
+    tool_configuration_notifications: tuple[_Notification, ...] = ()
+
+
+class _SarifRun(Struct, frozen=True):
+    tool: _Tool = _Tool()
+    invocations: tuple[_Invocation, ...] = ()
+    # Each is read as a `_SarifResult` of its own, so that one invalid result does not hide the others.
+    results: list[Any] | None = None
+
+
+class _SarifLog(Struct, frozen=True):
+    runs: tuple[_SarifRun, ...] = ()
+
+
+class _Snippet(Struct, frozen=True):
+    text: str = ""
+
+
+class _Region(Struct, frozen=True, rename="camel"):
+    start_line: int | None = None
+    end_line: int | None = None
+    snippet: _Snippet = _Snippet()
+
+
+class _ArtifactLocation(Struct, frozen=True):
+    uri: str = ""
+
+
+class _PhysicalLocation(Struct, frozen=True, rename="camel"):
+    artifact_location: _ArtifactLocation = _ArtifactLocation()
+    region: _Region = _Region()
+
+
+class _Location(Struct, frozen=True, rename="camel"):
+    physical_location: _PhysicalLocation = _PhysicalLocation()
+
+
+class _Suppression(Struct, frozen=True):
+    status: str = "accepted"
+
+
+class _SarifResult(Struct, frozen=True, rename="camel"):
+    rule_id: str = ""
+    rule: _Rule = _Rule()
+    level: str = ""
+    kind: str = ""
+    baseline_state: str = ""
+    message: _Message = _Message()
+    locations: tuple[_Location, ...] = ()
+    suppressions: tuple[_Suppression, ...] = ()
+
+
+def _read_sarif(document: Any, *, trusted: bool) -> ReviewAnswer:
     """Return the results of all runs that report a defect and are neither suppressed nor gone."""
+    log = _parts(document, _SarifLog)
+    if not log.runs:
+        raise ValueError("missing field: runs")
     problem = ""
-    results: list[tuple[Any, str]] = []
-    runs = document.get("runs")
-    if not isinstance(runs, list) or not runs:
-        return ReviewAnswer(problem="missing field: runs")
-    for run in runs:
-        if not problem:
-            problem = _sarif_problem(_object(run))
-        levels = _sarif_levels(_object(run))
-        for result in _list(_object(run).get("results")):
-            if _reports_defect(_object(result), trusted=trusted):
-                rule = _sarif_rule(_object(result))
-                results.append((result, levels.get(rule, "warning")))
-    return _read_list(results, _read_sarif_result, problem)
+    results: list[tuple[Any, Mapping[str, str]]] = []
+    for run in log.runs:
+        problem = problem or _sarif_problem(run)
+        levels = {rule.id: rule.default_configuration.level for rule in run.tool.driver.rules}
+        results.extend((result, levels) for result in run.results or ())
+
+    def read(result_and_levels: tuple[Any, Mapping[str, str]]) -> RawClaim | None:
+        value, levels = result_and_levels
+        result = _parts(value, _SarifResult)
+        if not _reports_defect(result, trusted=trusted):
+            return None
+        return _claim_of_result(result, levels)
+
+    return _read_list(results, read, problem)
 
 
-def _sarif_problem(run: Mapping[str, Any]) -> str:
+def _sarif_problem(run: _SarifRun) -> str:
     """Return the failure that a run reports, or an empty text."""
-    if not isinstance(run.get("results"), list):
+    if run.results is None:
         return "missing field: results"
-    for invocation in _list(run.get("invocations")):
-        if _object(invocation).get("executionSuccessful") is False:
+    for invocation in run.invocations:
+        if not invocation.execution_successful:
             return "the tool says that it failed"
-        for kind in _SARIF_NOTIFICATIONS:
-            for notification in _list(_object(invocation).get(kind)):
-                if _object(notification).get("level") == "error":
-                    message = _object(_object(notification).get("message"))
-                    return f"the tool reports an error: {shown(_text(message.get('text')))}"
+        notifications = (*invocation.tool_execution_notifications, *invocation.tool_configuration_notifications)
+        for notification in notifications:
+            if notification.level == "error":
+                return f"the tool reports an error: {shown(notification.message.text)}"
     return ""
 
 
-def _sarif_levels(run: Mapping[str, Any]) -> dict[str, str]:
-    """Return the default level of each rule of a run that has one."""
-    levels: dict[str, str] = {}
-    driver = _object(_object(run.get("tool")).get("driver"))
-    for rule in _list(driver.get("rules")):
-        name = _text(_object(rule).get("id"))
-        level = _text(_object(_object(rule).get("defaultConfiguration")).get("level"))
-        if name and level:
-            levels[name] = level
-    return levels
-
-
-def _sarif_rule(result: Mapping[str, Any]) -> str:
-    return _text(result.get("ruleId")) or _text(_object(result.get("rule")).get("id"))
-
-
-def _reports_defect(result: Mapping[str, Any], *, trusted: bool) -> bool:
-    if result.get("kind") in _SARIF_CLEAN_KINDS or result.get("baselineState") == "absent":
+def _reports_defect(result: _SarifResult, *, trusted: bool) -> bool:
+    if result.kind in _SARIF_CLEAN_KINDS or result.baseline_state == "absent":
         return False
-    suppressions = _list(result.get("suppressions"))
-    statuses = [_object(suppression).get("status", "accepted") for suppression in suppressions]
-    is_suppressed = bool(statuses) and all(status == "accepted" for status in statuses)
-    return not (is_suppressed and trusted)
+    if not trusted or not result.suppressions:
+        return True
+    return any(suppression.status != "accepted" for suppression in result.suppressions)
 
 
-def _read_sarif_result(pair: tuple[Any, str]) -> RawClaim:
-    value, default_level = pair
-    result = _object(value)
-    level = result.get("level") or default_level
-    if not isinstance(level, str) or level not in _SARIF_LEVELS:
+def _claim_of_result(result: _SarifResult, levels: Mapping[str, str]) -> RawClaim:
+    """Return the claim of a result; `levels` are the default levels of rules. Raise ValueError if it is invalid."""
+    rule = result.rule_id or result.rule.id
+    level = result.level or levels.get(rule) or "warning"
+    if level not in _SARIF_LEVELS:
         raise ValueError(f"invalid severity: {shown(level)}")
-    message = _object(result.get("message"))
-    location: Mapping[str, Any] = {}
-    locations = _list(result.get("locations"))
-    if locations:
-        location = _object(_object(locations[0]).get("physicalLocation"))
-    region = _object(location.get("region"))
-    uri = _text(_object(location.get("artifactLocation")).get("uri"))
+    location = _PhysicalLocation()
+    if result.locations:
+        location = result.locations[0].physical_location
+    uri = location.artifact_location.uri
     claim = read_item(
         {
-            "body": _text(message.get("text")) or _text(message.get("markdown")),
+            "body": result.message.text or result.message.markdown,
             "severity": _SARIF_LEVELS[level],
             "file": unquote(uri.removeprefix("file://"), errors="surrogateescape"),
-            "line_start": region.get("startLine"),
-            "line_end": region.get("endLine"),
-            "quote": _text(_object(region.get("snippet")).get("text")),
+            "line_start": location.region.start_line,
+            "line_end": location.region.end_line,
+            "quote": location.region.snippet.text,
         }
     )
-    return replace(claim, rule=_sarif_rule(result) or None)
+    return replace(claim, rule=rule or None)
 
 
-# Reviewdog's diagnostic format.
+# Reviewdog's diagnostic format: the parts that we read.
 
 
-def _read_rdjson(document: Mapping[str, Any]) -> ReviewAnswer:
-    listed = document.get("diagnostics")
-    if not isinstance(listed, list):
-        return ReviewAnswer(problem="missing field: diagnostics")
-    default_severity = document.get("severity")
+class _Position(Struct, frozen=True):
+    line: int | None = None
+
+
+class _Range(Struct, frozen=True):
+    start: _Position = _Position()
+    end: _Position = _Position()
+
+
+class _DiagnosticLocation(Struct, frozen=True):
+    path: str = ""
+    range: _Range = _Range()
+
+
+class _DiagnosticCode(Struct, frozen=True):
+    value: str = ""
+
+
+class _ReviewdogDiagnostic(Struct, frozen=True):
+    message: str = ""
+    location: _DiagnosticLocation = _DiagnosticLocation()
+    severity: str | int = ""
+    code: _DiagnosticCode = _DiagnosticCode()
+
+
+class _DiagnosticResult(Struct, frozen=True):
+    severity: str | int = ""
+    # Each is read as a `_ReviewdogDiagnostic` of its own.
+    diagnostics: list[Any] | None = None
+
+
+def _read_rdjson(document: Any) -> ReviewAnswer:
+    result = _parts(document, _DiagnosticResult)
+    if result.diagnostics is None:
+        raise ValueError("missing field: diagnostics")
 
     def read(item: Any) -> RawClaim:
-        return _read_diagnostic(item, default_severity)
+        return _read_diagnostic(item, result.severity)
 
-    return _read_list(listed, read, "")
+    return _read_list(result.diagnostics, read)
 
 
 def _read_rdjsonl(text: str) -> ReviewAnswer:
-    lines = [line for line in text.splitlines() if line.strip()]
-    if _is_no_issues(lines):
+    if is_no_issues(text):
         return ReviewAnswer()
-    return _read_list(lines, _read_diagnostic_line, "")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return _read_list(lines, _read_diagnostic_line)
 
 
 def _read_diagnostic_line(line: str) -> RawClaim:
     try:
-        item = parsed(line)
+        item = _without_nulls(parsed(line))
     except ValueError as error:
         raise ValueError(f"invalid json: {error}") from error
-    return _read_diagnostic(item, None)
+    return _read_diagnostic(item, "")
 
 
-def _read_diagnostic(item: Any, default_severity: Any) -> RawClaim:
-    diagnostic = _object(item)
-    stated = diagnostic.get("severity") or default_severity or "UNKNOWN_SEVERITY"
+def _read_diagnostic(item: Any, default_severity: str | int) -> RawClaim:
+    diagnostic = _parts(item, _ReviewdogDiagnostic)
+    stated = diagnostic.severity or default_severity or "UNKNOWN_SEVERITY"
     severity = _RDJSON_SEVERITIES.get(str(stated).upper())
     if severity is None:
         raise ValueError(f"invalid severity: {shown(stated)}")
-    location = _object(diagnostic.get("location"))
-    lines = _object(location.get("range"))
     claim = read_item(
         {
-            "body": _text(diagnostic.get("message")),
+            "body": diagnostic.message,
             "severity": severity,
-            "file": _text(location.get("path")),
-            "line_start": _object(lines.get("start")).get("line"),
-            "line_end": _object(lines.get("end")).get("line"),
+            "file": diagnostic.location.path,
+            "line_start": diagnostic.location.range.start.line,
+            "line_end": diagnostic.location.range.end.line,
         }
     )
-    return replace(claim, rule=_text(_object(diagnostic.get("code")).get("value")) or None)
+    return replace(claim, rule=diagnostic.code.value or None)
 
 
 # Lines, as compilers and linters print them.
@@ -311,10 +434,10 @@ def _read_diagnostic(item: Any, default_severity: Any) -> RawClaim:
 
 def _read_lines(text: str) -> ReviewAnswer:
     """Return the claims of `path:line[:col]: severity: message` lines. Any other line makes the output incomplete."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if _is_no_issues(lines):
+    if is_no_issues(text):
         return ReviewAnswer()
-    return _read_list(lines, _read_line, "")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _read_list(lines, _read_line)
 
 
 def _read_line(line: str) -> RawClaim:
@@ -326,8 +449,3 @@ def _read_line(line: str) -> RawClaim:
     if word.lower() == "note":
         severity = Severity.LOW.label
     return read_item({"file": path, "line": number, "severity": severity, "body": message})
-
-
-def _is_no_issues(lines: list[str]) -> bool:
-    """Tell whether output by lines is nothing but the sentence that a clean review consists of."""
-    return len(lines) == 1 and lines[0].strip().removesuffix(".") == NO_ISSUES

@@ -10,10 +10,9 @@ import os
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,7 +22,7 @@ from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.ports import Plan
 from codeloupe.model.review import ReviewerInfo, Verdict
-from codeloupe.reviewers.answers import INVALID_ANSWER, ReviewAnswer
+from codeloupe.reviewers.answers import INVALID_ANSWER
 from codeloupe.reviewers.command import (
     FAILED,
     FATAL,
@@ -37,14 +36,13 @@ from codeloupe.reviewers.command import (
     tail,
     unexplained_verdict,
 )
-from codeloupe.reviewers.formats import gate_parse_errors, read_gate_document
+from codeloupe.reviewers.formats import GateDocument, gate_document, gate_parse_errors, read_gate_document
 from codeloupe.system.directories import temporary_directory
-from codeloupe.system.json_values import parsed
 from codeloupe.system.process import Command, Completed, program_environment, run
 from codeloupe.system.regex import regex
 
 _GATE = "review-gate"
-_Document = Mapping[str, Any]
+_NO_DOCUMENT = GateDocument()
 _ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"
 _STALE = "a review of another change was left active; codeloupe starts its own"
 _SESSION_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -144,10 +142,8 @@ class CerberusReviewer(ExternalReviewer):
             completed, document = await gate.wait()
         return await asyncio.to_thread(self._read, completed, document, plan, notes)
 
-    def _read(self, completed: Completed, document: _Document, plan: Plan, notes: list[str]) -> Reply:
-        answer = ReviewAnswer()
-        if document:
-            answer = read_gate_document(document)
+    def _read(self, completed: Completed, document: GateDocument, plan: Plan, notes: list[str]) -> Reply:
+        answer = read_gate_document(document)
         claims = placed(answer.claims, plan, reviewer=self.info.type)
         parse_errors = gate_parse_errors(document)
         all_notes = (*notes, *parse_errors, *answer.invalid)
@@ -200,26 +196,26 @@ def _exclude_arguments(plan: Plan) -> list[str]:
     return arguments
 
 
-def _agreed_verdict(completed: Completed, document: _Document) -> Verdict | None:
+def _agreed_verdict(completed: Completed, document: GateDocument) -> Verdict | None:
     """Return the verdict if the exit code and the document agree on one."""
-    if document.get("status") in ("timeout", "error", "no_reviewers"):
+    if document.has_failed:
         return None
     for verdict in _VERDICTS.get(completed.exit_code, ()):
-        if verdict.value == document.get("consensus_verdict"):
+        if verdict.value == document.consensus_verdict:
             return verdict
     return None
 
 
-def _failure(completed: Completed, document: _Document) -> Reply:
+def _failure(completed: Completed, document: GateDocument) -> Reply:
     """Return the meaning of an ending without a verdict."""
     code = completed.exit_code
     if code == _TIMEOUT_CODE:
         words = "its reviewers did not finish in time (raise the time limit)"
         return Reply(kind=TIMEOUT, reason=TIMEOUT, words=words)
-    if code in _VERDICTS and not document:
+    if code in _VERDICTS and document == _NO_DOCUMENT:
         return Reply(kind=INVALID_ANSWER, reason=f"invalid json: exit code {code}, but no JSON document")
     if code in _VERDICTS:
-        stated = f"its verdict {document.get('consensus_verdict')!r} (status {document.get('status')!r})"
+        stated = f"its verdict {document.consensus_verdict!r} (status {document.status!r})"
         return Reply(kind=FAILED, reason=f"its exit code {code} and {stated} do not agree")
     kind, reason = _ENDINGS.get(code, (FAILED, f"the gate ended with exit code {code}"))
     because = "; ".join(gate_parse_errors(document)) or tail(completed.stderr)
@@ -257,17 +253,15 @@ class _Gate:
             unresolved = f"another review is active in this session of the {_GATE}, and it could not be resolved"
             raise _refused(unresolved, completed, hint=f"run `{_GATE} resolve`, or give another session")
 
-    async def wait(self) -> tuple[Completed, _Document]:
+    async def wait(self) -> tuple[Completed, GateDocument]:
         """Wait for the review until the deadline and finalize it. Return its document, empty if there is none."""
         timeout = str(math.ceil(self._seconds_left()))
         words = ("wait", "--json", "--finalize", "--session-id", self._session_id, "--timeout", timeout)
         # The grace lets the gate itself report what it has at its timeout.
         completed = await self._run(words, grace=5.0)
-        document = None
+        document = _NO_DOCUMENT
         with suppress(ValueError):
-            document = parsed(completed.stdout.decode("utf-8", "replace"))
-        if not isinstance(document, dict):
-            document = {}
+            document = gate_document(completed.stdout.decode("utf-8", "replace"))
         return completed, document
 
     async def _run(self, argv: tuple[str, ...], *, grace: float = 0) -> Completed:

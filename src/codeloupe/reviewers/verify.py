@@ -7,13 +7,14 @@ stays as it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.model.agent import AgentResult
+from codeloupe.model.change import FileChange
 from codeloupe.model.events import FindingVerified, StageStarted
 from codeloupe.model.finding import Claim, Finding, Proof
 from codeloupe.model.ports import Agent, AskAgent, ClaimProof, EventSink, Plan, Transcript, Verification, VerifierResult
@@ -29,6 +30,7 @@ from codeloupe.system.redaction import redact
 _LINES_AROUND = 25
 _MOST_DIFF_LINES = 400
 _AT_ONCE = 64
+_SIGNS = {"context": " ", "added": "+", "deleted": "-"}
 _WORST_FIRST = (Proof.CONFIRMED, Proof.UNPROVEN, Proof.REFUTED)
 
 
@@ -100,11 +102,13 @@ class _Run:
 
     def _checked(self, claim: Claim, proof: ClaimProof) -> ClaimProof:
         """Return a proof with its texts redacted; a replacement only if it fits exactly the quoted lines."""
-        suggestion = None if proof.suggestion is None else redact(proof.suggestion)
+        suggestion = proof.suggestion
+        if suggestion is not None:
+            suggestion = redact(suggestion)
         return replace(
             proof,
             reason=shortened(redact(proof.reason)),
-            suggestion=suggestion or None,
+            suggestion=suggestion,
             replacement=self._anchorer.replacement_for(claim, proof.replacement),
         )
 
@@ -114,28 +118,37 @@ class _Run:
         if content is not None and finding.line_start is not None:
             lines = content.decode("utf-8", "replace").split("\n")
             return excerpt_around(lines, finding.first_line, finding.last_line)
-        return "\n".join(_shown_by_diff(finding, self._plan)) or finding.evidence
+        files = [file for file in self._plan.files if file.path == finding.file]
+        if finding.line_start is None:
+            rows = islice(_diff_rows(files or self._plan.files), _MOST_DIFF_LINES)
+            return "\n".join(rows) or finding.evidence
+        return "\n".join(_rows_around(finding.line_start, files)) or finding.evidence
 
 
-def _shown_by_diff(finding: Finding, plan: Plan) -> Iterator[str]:
-    """Yield the numbered lines of the diff around a finding; of its whole file if it has no place."""
-    files = [file for file in plan.files if file.path == finding.file]
-    if finding.line_start is None:
-        signs = {"added": "+", "deleted": "-", "context": " "}
-        lines = ((file, line) for file in files or plan.files for hunk in file.hunks for line in hunk.lines())
-        for file, line in islice(lines, _MOST_DIFF_LINES):
-            number = line.new_number or line.old_number
-            yield f"{file.path}:{number} {signs[line.kind]}{shown_line(line.text)}"
-        return
+def _diff_rows(files: Iterable[FileChange]) -> Iterator[str]:
+    """Yield each line of a diff with its number, because a proof names the line that shows it."""
     for file in files:
-        is_deleted = file.new_path is None
-        sign = "-" if is_deleted else " "
         for hunk in file.hunks:
             for line in hunk.lines():
-                number = line.old_number if is_deleted else line.new_number
-                if number is not None and abs(number - finding.line_start) <= _LINES_AROUND:
+                number = line.new_number or line.old_number
+                yield f"{file.path}:{number} {_SIGNS[line.kind]}{shown_line(line.text)}"
+
+
+def _rows_around(place: int, files: Iterable[FileChange]) -> Iterator[str]:
+    """Yield the numbered lines around a place: those of the new file, or of the old one if the file was deleted."""
+    for file in files:
+        for hunk in file.hunks:
+            for line in hunk.lines():
+                sign = " "
+                number = line.new_number
+                if file.new_path is None:
+                    sign = "-"
+                    number = line.old_number
+                if number is not None and abs(number - place) <= _LINES_AROUND:
                     yield f"{sign}{number} {shown_line(line.text)}"
 
 
 def _place(finding: Finding) -> str:
-    return finding.file if finding.line_start is None else f"{finding.file}:{finding.line_start}"
+    if finding.line_start is None:
+        return finding.file
+    return f"{finding.file}:{finding.line_start}"

@@ -13,7 +13,6 @@ from codeloupe.reviewers.answers import (
     CUT_OFF,
     EMPTY_OUTPUT,
     MAX_ITEMS,
-    NO_JSON,
     RawClaim,
     read_critique,
     read_proofs,
@@ -148,7 +147,7 @@ class TestExactReview:
     @pytest.mark.requirement("C7")
     def test_problems_have_the_words_of_the_requirements(self) -> None:
         assert read_review("").problem == read_review(" \n").problem == EMPTY_OUTPUT == "empty output"
-        assert read_review("It is fine.").problem == NO_JSON == "invalid json: no JSON found"
+        assert read_review("It is fine.").problem == "invalid json: no JSON found"
         assert read_review(json.dumps(findings(verdict="GOOD"))).problem == "invalid verdict: GOOD"
 
     def test_a_key_given_twice_makes_it_inexact(self) -> None:
@@ -339,6 +338,15 @@ class TestInexactReview:
         assert answer.is_exact
         assert titles(TEXT, {"error": "no"}) == ["Division by zero"]
 
+    def test_invalid_items_beside_structured_output_are_listed_and_it_stays_exact(self) -> None:
+        text = json.dumps(findings(ITEM, {**OTHER, "severity": "awful"}))
+        answer = read_review(f"Also: {text}", findings(OTHER))
+        assert (answer.is_exact, answer.invalid) == (True, ("invalid severity: awful (finding 2)",))
+        assert [claim.title for claim in answer.claims] == ["Another defect", "Division by zero"]
+        # A text that repeats the structured output adds nothing.
+        value = findings(ITEM, {})
+        assert read_review(json.dumps(value), value) == read_review("", value)
+
     def test_the_complete_items_of_a_truncated_list_are_accepted(self) -> None:
         text = json.dumps(findings(ITEM, OTHER))
         answer = read_review(text[: text.index("Another")])
@@ -356,7 +364,7 @@ class TestInexactReview:
         assert (first.severity, first.category, first.title) == (Severity.HIGH, "correctness", "short read (see above)")
         assert (first.file, first.line_start) == ("src/io.c", 204)
         assert (second.severity, second.category, second.file) == (Severity.LOW, "dead code", "a b.py")
-        assert read_review(lines).problem == NO_JSON
+        assert read_review(lines).problem == "invalid json: no JSON found"
 
     @pytest.mark.parametrize(
         "line",
@@ -390,7 +398,7 @@ class TestProofs:
         ("proofs", "problem"),
         [
             (None, "missing field: proofs"),
-            ({"1": "refuted"}, "invalid json: proofs is not a list"),
+            ({"1": "refuted"}, "invalid proofs: {'1': 'refuted'}"),
             ([], "missing field: proof (claim 1)"),
             ([REFUTED, REFUTED], "invalid proof: claim 1 has more than one"),
             ([REFUTED, CONFIRMED], "invalid claim: 2"),
@@ -444,8 +452,8 @@ class TestCritique:
             ({"score": "80"}, "invalid score: 80"),
             ({"score": True}, "invalid score: True"),
             ({"summary": ["so"]}, "invalid summary: ['so']"),
-            ({"blockers": "none"}, "invalid json: blockers is not a list"),
-            ({"fixes": [{"do": "it"}]}, "invalid fixes: {'do': 'it'}"),
+            ({"blockers": "none"}, "invalid blockers: none"),
+            ({"fixes": [{"do": "it"}]}, "invalid fixes: [{'do': 'it'}]"),
             ({"blockers": ["no way back"]}, "invalid verdict: PASS, but with blockers"),
             ({"confidence": 0.9}, "unknown field: confidence"),
         ],

@@ -14,7 +14,7 @@ from codeloupe.model.events import Event, LaneFinished, Warned
 from codeloupe.model.finding import Claim, Finding, Severity, Source
 from codeloupe.model.ports import Plan, ReviewerResult
 from codeloupe.model.scope import UncommittedScope
-from codeloupe.reviewers.answers import NO_JSON, RawClaim
+from codeloupe.reviewers.answers import RawClaim
 from codeloupe.reviewers.command import CommandReviewer, placed, reporters_of
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time
@@ -123,7 +123,10 @@ def test_it_runs_in_the_whole_tree_where_there_is_one_but_not_in_that_of_an_untr
             (printing(answer({**ODD, "priority": known}, ODD, verdict="PASS")), 1, "invalid severity: 7 (finding 2)")
             for known in (1, 2, 3)
         ],
-        *[(python(f"sys.stdout.buffer.write({odd!r})"), 0, NO_JSON) for odd in (b"\0\x1b]8;;x\a", b"\xed\xa0\x80")],
+        *[
+            (python(f"sys.stdout.buffer.write({odd!r})"), 0, "invalid json: no JSON found")
+            for odd in (b"\0\x1b]8;;x\a", b"\xed\xa0\x80")
+        ],
         (python("sys.stdout.write('x' * 17_000_000)"), 0, "it wrote more than 16,777,216 bytes, so its output"),
     ],
 )

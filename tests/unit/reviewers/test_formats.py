@@ -165,7 +165,11 @@ class TestSarif:
         [
             ({**RESULT, "level": "bad"}, "invalid severity: bad (finding 1)"),
             ({**RESULT, "message": {"id": "default"}}, "missing field: title (finding 1)"),
-            (7, "missing field: title (finding 1)"),
+            (
+                {**RESULT, "locations": "a.py:3"},
+                "invalid json: Expected `array`, got `str` - at `$.locations` (finding 1)",
+            ),
+            (7, "invalid json: Expected `object`, got `int` (finding 1)"),
         ],
     )
     def test_a_result_that_cannot_be_read_is_a_failure(self, result: Any, problem: str) -> None:
@@ -173,8 +177,18 @@ class TestSarif:
         assert (answer.problem, answer.invalid) == (problem, (problem,))
 
     def test_a_document_needs_a_run(self) -> None:
-        for runs in (None, list[Any](), dict[str, Any]()):
+        for runs in (None, list[Any]()):
             assert read({"version": "2.1.0", "runs": runs}, "sarif").problem == "missing field: runs"
+        assert read({"runs": {}}, "sarif").problem == "invalid json: Expected `array`, got `object` - at `$.runs`"
+
+    def test_one_invalid_result_does_not_hide_the_others(self) -> None:
+        answer = read(self.document(RESULT, 7, RESULT), "sarif")
+        assert (len(answer.claims), len(answer.invalid), answer.is_exact) == (2, 1, False)
+
+    def test_null_is_a_part_that_is_not_given(self) -> None:
+        nulls = {"kind": None, "rule": None, "suppressions": None, "locations": [{"physicalLocation": None}]}
+        [claim] = read(self.document({**RESULT, **nulls}, invocations=None), "sarif").claims
+        assert (claim.file, claim.line_start, claim.title) == ("", None, "Divides by zero.")
 
 
 class TestRdjson:
