@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -255,11 +254,9 @@ class _Items:
             raise ValueError(self._problem)
 
     def add_text(self, text: str) -> None:
-        """Add the claims of all JSON values, of the complete items of a truncated list, and of lines of a list."""
-        found = find_json(text)
-        for value in found.values:
+        """Add the claims of all JSON values and of all lines of a list."""
+        for value in find_json(text).values:
             self.add_value(value)
-        self._add_list(found.cut_items)
         for line in _LIST_LINE.finditer(text):
             if self._is_full():
                 return
@@ -268,25 +265,27 @@ class _Items:
                 self.claims.append(claim)
 
     def add_value(self, value: Any) -> None:
-        """Add the claims of a list of findings, or of items that are not in such a list and name a file."""
+        """Add the claims of a value: of each list of findings in it, and of each item outside of such a list."""
         if isinstance(value, list):
-            for item in value:
-                self._add_lone_item(item)
-            return
-        if not isinstance(value, dict):
-            return
-        lists = [value[key] for key in _LIST_KEYS if key in value]
-        if not lists:
-            self._add_lone_item(value)
-        for listed in lists:
-            if isinstance(listed, list):
-                self._add_list(listed)
+            for part in value:
+                self.add_value(part)
+        elif isinstance(value, dict):
+            lists = [value[key] for key in _LIST_KEYS if isinstance(value.get(key), list)]
+            if lists:
+                for listed in lists:
+                    self._add_list(listed)
+            elif _is_item(value):
+                self._add_list([value])
+            else:
+                for key, part in value.items():
+                    self._add_part(key, part)
 
-    def _add_lone_item(self, item: Any) -> None:
-        names_file = isinstance(item, dict) and ("file" in item or "file_path" in item)
-        if names_file and not self._is_full():
-            with suppress(ValueError):
-                self.claims.append(read_item(item))
+    def _add_part(self, key: str, part: Any) -> None:
+        if isinstance(part, str) and key == "result":
+            # The answer of a program may be in a field of its own, as text.
+            self.add_text(part)
+        else:
+            self.add_value(part)
 
     def _add_list(self, items: Iterable[Any]) -> None:
         for number, item in enumerate(items, start=1):
@@ -312,6 +311,12 @@ class _Items:
     def _add_problem(self, problem: str) -> None:
         if not self._problem:
             self._problem = problem
+
+
+def _is_item(value: Mapping[str, Any]) -> bool:
+    """Tell whether an object outside of a list of findings is an item: it has a severity and names a place."""
+    has_severity = "severity" in value or "priority" in value
+    return has_severity and any(key in value for key in ("file", "file_path", "evidence"))
 
 
 def read_item(item: Any) -> RawClaim:

@@ -1,18 +1,13 @@
 """Strict JSON, alone or inside a text that a model wrote.
 
-Nothing is repaired and nothing is guessed. A text is read in one linear pass, so its length bounds the work.
-
-- A bracket begins a value only if JSON allows what follows it. Inside a value every bracket outside a string counts.
-- A closing bracket closes the last open bracket of its kind and all that were opened after it.
-- A balanced part that does not parse is skipped whole.
-- Apart from the complete items before a truncation, nothing is read from a list that does not parse.
-- Reading stops at a part that is nested too deep, after very many parts, and at the largest length.
+Nothing is repaired and nothing is guessed. In a text, every object or list that parses by itself is read, the outermost
+first. A bracket that begins nothing that parses ends only itself: reading continues after it. The work is bounded, and
+`is_cut` says if reading stopped before the end.
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -24,16 +19,11 @@ MAX_CHARACTERS = 10 * 1024 * 1024
 MAX_DEPTH = 100
 MAX_PARTS = 10_000
 
-_OPENERS = frozenset("[{")
-_OPENING = {"]": "[", "}": "{"}
-# The start of a value in prose. A quoted part of a line is skipped: brackets in it are quoted, too.
-_START = regex(
-    r'"[^"\n]*+"'
-    r"|(?P<list>\[)(?=\s*+(?:[\[{\]\"\d-]|true\b|false\b|null\b|\Z))"
-    r'|(?P<object>\{)(?=\s*+(?:["}]|\Z))'
-)
-# A string ends at its line, even if it is not closed there: JSON has no strings of several lines.
-_TOKEN = regex(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|[\[\]{}]')
+# A bracket begins a value only if JSON allows what follows it.
+_START = regex(r'[\[{](?=\s*+(?:[\[{\]}"\d-]|true\b|false\b|null\b|\Z))')
+# How many characters may be read in vain. Each bracket that begins nothing costs all characters before the place where
+# parsing stops, since the parser counts their lines.
+_MOST_IN_VAIN = 100 * MAX_CHARACTERS
 _FENCE = regex(r"(`{3,}+|~{3,}+)[ \t]*+([\w+.-]*+)")
 _SURROGATE = regex(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
@@ -43,26 +33,10 @@ class NotJson(ValueError):
 
 
 class FoundJson(Struct, frozen=True, kw_only=True):
-    """The JSON in a text.
-
-    `values` are the outermost complete objects and lists that parse, in order. If the text ends inside an object or a
-    list, `cut_items` are the complete objects directly inside the outermost lists of that part. `is_cut` says that
-    the text ends so, or that reading stopped at a limit.
-    """
+    """The objects and lists in a text, in order. `is_cut` says that the text ends inside one, or was not read whole."""
 
     values: tuple[Any, ...] = ()
-    cut_items: tuple[dict[str, Any], ...] = ()
     is_cut: bool = False
-
-
-class _Part(Struct, frozen=True, kw_only=True):
-    """A part of a text that begins with a bracket. `end` is None if the text ends before the part, or at a limit.
-
-    `lists` are then the outermost lists in it, the last one up to its last complete object or list.
-    """
-
-    end: int | None = None
-    lists: tuple[str, ...] = ()
 
 
 def parsed(text: str) -> Any:
@@ -118,108 +92,47 @@ def exact_value(text: str) -> Any:
         return parsed(body)
     except NotJson as error:
         found = find_json(stripped)
-        if found.values:
-            raise ValueError("text around the JSON") from error
         if found.is_cut:
             raise ValueError("the JSON is cut off") from error
+        if found.values:
+            raise ValueError("text around the JSON") from error
         if body.startswith(("{", "[")):
             raise
         raise ValueError("no JSON found") from error
 
 
 def find_json(text: str) -> FoundJson:
-    """Return the JSON values in a text, and the complete items of a list that the text ends in. Never raise."""
-    is_too_long = len(text) > MAX_CHARACTERS
+    """Return the JSON values in a text. Never raise."""
+    is_cut = len(text) > MAX_CHARACTERS
     text = text[:MAX_CHARACTERS]
+    end_of_text = len(text.rstrip())
     values: list[Any] = []
-    position = 0
-    for _ in range(MAX_PARTS):
-        start = _next_start(text, position)
-        if start is None:
-            return FoundJson(values=tuple(values), is_cut=is_too_long)
-        part = _read_part(text, start)
-        if part.end is None:
-            return FoundJson(values=tuple(values), cut_items=_items_before_cut(part), is_cut=True)
-        with suppress(ValueError):
-            values.append(parsed(text[start : part.end]))
-        position = part.end
-    return FoundJson(values=tuple(values), is_cut=True)
+    in_vain = 0
+    found = _START.search(text)
+    while found is not None:
+        start = found.start()
+        if len(values) >= MAX_PARTS or in_vain > _MOST_IN_VAIN:
+            return FoundJson(values=tuple(values), is_cut=True)
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+            refuse_unsound(value)
+        except json.JSONDecodeError as error:
+            in_vain += error.pos + 1
+            is_cut = is_cut or _ends_inside(error, end_of_text)
+            end = start + 1
+        except (RecursionError, ValueError):
+            # It is nested too deep, or has a key twice; how much of the text was read is not known.
+            in_vain += len(text)
+            end = start + 1
+        else:
+            values.append(_without_surrogates(value))
+        found = _START.search(text, end)
+    return FoundJson(values=tuple(values), is_cut=is_cut)
 
 
-def _next_start(text: str, position: int) -> int | None:
-    """Return where the next object or list may begin."""
-    for found in _START.finditer(text, position):
-        if found.lastgroup is not None:
-            return found.start()
-    return None
-
-
-class _OpenBrackets:
-    """The brackets that are open at a place in a text."""
-
-    def __init__(self) -> None:
-        self._stack: list[str] = []
-        # Looking for a bracket that is not there must not cost a walk through the stack.
-        self._counts = {"[": 0, "{": 0}
-
-    @property
-    def depth(self) -> int:
-        return len(self._stack)
-
-    @property
-    def lists(self) -> int:
-        return self._counts["["]
-
-    def open(self, bracket: str) -> None:
-        self._stack.append(bracket)
-        self._counts[bracket] += 1
-
-    def close(self, opening: str) -> bool:
-        """Close the last open bracket of this kind and all that were opened after it; False if there is none."""
-        if not self._counts[opening]:
-            return False
-        closed = ""
-        while closed != opening:
-            closed = self._stack.pop()
-            self._counts[closed] -= 1
-        return True
-
-
-def _read_part(text: str, start: int) -> _Part:
-    """Match the brackets from the one at `start` on, until it is closed or the text ends."""
-    brackets = _OpenBrackets()
-    lists: list[str] = []
-    list_start = 0
-    list_depth = 0
-    items_end = 0
-    for token in _TOKEN.finditer(text, start):
-        bracket = token[0]
-        if bracket in _OPENERS:
-            brackets.open(bracket)
-            if brackets.depth > MAX_DEPTH:
-                return _Part()
-            if bracket == "[" and brackets.lists == 1:
-                list_start = token.start()
-                list_depth = brackets.depth
-                items_end = token.end()
-        elif bracket in _OPENING and brackets.close(_OPENING[bracket]):
-            if not brackets.depth:
-                return _Part(end=token.end())
-            if brackets.depth == list_depth:
-                items_end = token.end()
-            elif bracket == "]" and not brackets.lists:
-                lists.append(text[list_start : token.end()])
-    if brackets.lists:
-        lists.append(text[list_start:items_end] + "]")
-    return _Part(lists=tuple(lists[:MAX_PARTS]))
-
-
-def _items_before_cut(part: _Part) -> tuple[dict[str, Any], ...]:
-    items: list[dict[str, Any]] = []
-    for text in part.lists:
-        with suppress(ValueError):
-            items.extend(item for item in parsed(text) if isinstance(item, dict))
-    return tuple(items)
+def _ends_inside(error: json.JSONDecodeError, end_of_text: int) -> bool:
+    """Tell whether a value does not parse because the text ends before it does."""
+    return error.pos >= end_of_text or error.msg.startswith("Unterminated string")
 
 
 def _without_fence(text: str) -> str:

@@ -353,9 +353,35 @@ class TestInexactReview:
         assert [claim.title for claim in answer.claims] == ["Division by zero"]
         assert answer.problem == "invalid json: the JSON is cut off"
 
-    def test_nothing_else_is_read_from_a_list_that_does_not_parse(self) -> None:
-        assert titles(f'{{"findings": [{json.dumps(ITEM)}, {{"title": "a" "b"}}]}}') == []
+    def test_the_items_that_parse_are_read_from_a_list_that_does_not(self) -> None:
+        assert titles(f'{{"findings": [{json.dumps(ITEM)}, {{"title": "a" "b"}}]}}') == ["Division by zero"]
         assert titles(str(findings(ITEM))) == []
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "The index must be in [0, 10).\n```json\n{}\n```",
+            'The 3" label: {}',
+            'd["key is missing: {}',
+            "items[ -1 and [1, 2 are wrong: {}",
+            '{{"review": {}}}',
+            "[{}]",
+            '{{"a": [1, {{"b": {}}}]}}',
+        ],
+    )
+    def test_a_list_of_findings_is_found_wherever_it_is_in_the_text(self, text: str) -> None:
+        value = json.dumps(findings(ITEM))
+        assert titles(text.replace("{{", "{").replace("}}", "}").replace("{}", value)) == ["Division by zero"]
+
+    @pytest.mark.requirement("D4")
+    def test_a_result_field_that_holds_json_is_read(self) -> None:
+        assert titles(json.dumps({"result": json.dumps(findings(ITEM))})) == ["Division by zero"]
+
+    @pytest.mark.requirement("D5")
+    def test_an_item_whose_evidence_is_its_place_is_read_outside_of_a_list(self) -> None:
+        item = {"severity": "critical", "category": "security", "description": "Injection", "evidence": "a.py:2"}
+        (claim,) = read_review(f"Here: {json.dumps([item])}").claims
+        assert (claim.file, claim.line_start, claim.title) == ("a.py", 2, "Injection")
 
     @pytest.mark.requirement("D4")
     def test_lines_of_the_list_format_are_accepted(self) -> None:

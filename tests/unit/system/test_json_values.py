@@ -122,8 +122,8 @@ class TestExactValue:
             exact_value(text)
 
 
-def found(*values: Any, cut: list[Any] | None = None) -> FoundJson:
-    return FoundJson(values=values, cut_items=tuple(cut or ()), is_cut=cut is not None)
+def found(*values: Any, is_cut: bool = False) -> FoundJson:
+    return FoundJson(values=values, is_cut=is_cut)
 
 
 class TestFindJson:
@@ -135,47 +135,32 @@ class TestFindJson:
             (TEXT, found(VALUE)),
             ('So: {"a": [1, {"b": null}]} it is.', found({"a": [1, {"b": None}]})),
             ('[1] {"a": 2}\n```json\n[{}]\n```\n{"b": 3}', found([1], {"a": 2}, [{}], {"b": 3})),
-            # In prose a bracket begins a value only if JSON allows what follows it.
+            # A bracket begins a value only if JSON allows what follows it.
             ('a[ is bad, {x} and [y] too: {"a": 1}', found({"a": 1})),
             ('if (a[i] == b) { return; }\n{"a": 1}', found({"a": 1})),
             ("[nothing] [nullable] [true] [null]", found([True], [None])),
-            ('The code prints "{" and "[1]".\n{"a": 1}', found({"a": 1})),
-            ('A pipe of 6" is enough.\n{"a": 1}', found({"a": 1})),
+            # A bracket or quote mark in prose hides nothing that comes after it.
+            ('The index is in [0, 10).\n{"a": 1}', found({"a": 1})),
+            ('d["key is missing: {"a": 1}', found({"a": 1})),
+            ('items[ -1 and [1, 2 and {"a": 1}', found({"a": 1})),
+            ('A pipe of 6" is enough: {"a": 1}', found({"a": 1})),
+            ("] } [1]", found([1])),
             # Brackets in strings do not count.
             ('{"a": "]}", "b": "\\"}"} {"c": 1}', found({"a": "]}", "b": '"}'}, {"c": 1})),
-            # A balanced part that does not parse is skipped whole.
-            ('[{"a": 1}, oops, {"b": 2}] {"c": 3}', found({"c": 3})),
-            ('{"a": [{"b": 1}, x[i], {"c": 2}]}', found()),
-            ('{"a": 1, "a": 2} [3]', found([3])),
-            ('{"a": [{"b": 1},]}', found()),
-            ('[{"a": NaN}]', found()),
-            # A closing bracket closes what was opened after its own opening bracket.
-            ('{"a": [{"b": 1}} {"c": 2}', found({"c": 2})),
-            ('[{"a": 1]] {"c": 2}', found({"c": 2})),
-            ('[{"a": 1}) }, {"b": 2}]', found()),
-            ("] } [1]", found([1])),
-            # The complete items before a truncation.
-            ('[{"a": 1}, {"b": 2}, {"c', found(cut=[{"a": 1}, {"b": 2}])),
-            ('{"findings": [{"a": [1, {}]}, {"b": "x [ {} , ', found(cut=[{"a": [1, {}]}])),
-            ('{"x": [{"a": 1}], "findings": [{"b": 2},', found(cut=[{"a": 1}, {"b": 2}])),
-            ('{"findings": [{"a": 1}, {"b": 2}], "summary": "tw', found(cut=[{"a": 1}, {"b": 2}])),
-            ('{"findings": [{"a": 1}, {"b": 2}]', found(cut=[{"a": 1}, {"b": 2}])),
-            ('{"findings": [{"a": 1}, oops], "more": [{"b": 2}', found(cut=[{"b": 2}])),
-            ('Look: [1]\n{"findings": [{"a": 1}', found([1], cut=[{"a": 1}])),
-            ('[1, [{"a": 1}], {"b": 2}, 3', found(cut=[{"b": 2}])),
-            ('[{"a": 1}, {"tags": [{"b": 2}, ', found(cut=[{"a": 1}])),
-            # Nothing else is read from what does not parse.
-            ('{"a": {"b": 1}, "c": ', found(cut=[])),
-            ('{"findings": [', found(cut=[])),
-            ("{", found(cut=[])),
-            ('[[{"a": 1}, ', found(cut=[])),
-            ('[{"a": 1}, oops, {"b": 2}, {"c', found(cut=[])),
-            ('[{"a": 1, "a": 2}, {"b": 2}, {"c', found(cut=[])),
+            # The parts of a value that does not parse are values of their own.
+            ('[{"a": 1}, oops, {"b": 2}] {"c": 3}', found({"a": 1}, {"b": 2}, {"c": 3})),
+            ('{"a": 1, "a": [2]} [3]', found([2], [3])),
+            ('[{"a": NaN}, {"b": 1}]', found({"b": 1})),
+            # So are the complete items before a truncation.
+            ('[{"a": 1}, {"b": 2}, {"c', found({"a": 1}, {"b": 2}, is_cut=True)),
+            ('{"findings": [{"a": [1, {}]}, {"b": "x [ , ', found({"a": [1, {}]}, is_cut=True)),
+            ('{"findings": [{"a": 1}, {"b": 2}], "summary": "tw', found([{"a": 1}, {"b": 2}], is_cut=True)),
+            ('Look: [1]\n{"findings": [{"a": 1}', found([1], {"a": 1}, is_cut=True)),
+            ('{"findings": [', found(is_cut=True)),
+            ("{", found(is_cut=True)),
         ],
     )
-    def test_the_complete_values_and_the_items_before_a_truncation_are_found(
-        self, text: str, expected: FoundJson
-    ) -> None:
+    def test_every_value_that_parses_is_found(self, text: str, expected: FoundJson) -> None:
         assert find_json(text) == expected
 
     def test_a_text_that_is_cut_anywhere_gives_only_items_that_were_whole(self) -> None:
@@ -184,9 +169,12 @@ class TestFindJson:
         counts = []
         for end in range(1, len(text)):
             part = find_json(text[:end])
-            assert (part.values, part.is_cut) == ((), True)
-            assert list(part.cut_items) == items[: len(part.cut_items)]
-            counts.append(len(part.cut_items))
+            assert part.is_cut
+            # Before its end, the list is a value of its own.
+            whole = part.values[0] if part.values == (items,) else list(part.values)
+            complete = [item for item in whole if item in items]
+            assert complete == items[: len(complete)]
+            counts.append(len(complete))
         assert counts == sorted(counts)
         assert counts[-1] == 3
 
@@ -218,5 +206,6 @@ class TestFindJson:
     def test_reading_stops_at_each_limit_and_says_so(self) -> None:
         many = find_json("[1]" * (MAX_PARTS + 5))
         assert (len(many.values), many.is_cut) == (MAX_PARTS, True)
-        assert find_json(f"[1] {nested(101)} [2]") == found([1], cut=[])
-        assert find_json("[1]" + " " * MAX_CHARACTERS) == found([1], cut=[])
+        assert find_json(f"[1] {nested(101)} [2]").values[0] == [1]
+        assert find_json(f"[1] {nested(101)} [2]").values[-1] == [2]
+        assert find_json("[1]" + " " * MAX_CHARACTERS) == found([1], is_cut=True)

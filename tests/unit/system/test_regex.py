@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 import codeloupe
 from codeloupe.system.regex import regex
 
@@ -30,6 +32,8 @@ def patterns_in(value: object) -> Iterator[Any]:
         yield from patterns_in(list(value.values()))
 
 
+# An import of a dependency starts `file` to learn about the platform.
+@pytest.mark.program
 def test_every_pattern_of_ours_can_be_compiled() -> None:
     names = [found.name for found in pkgutil.walk_packages(codeloupe.__path__, "codeloupe.")]
     modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
