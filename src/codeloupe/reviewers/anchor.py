@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Claim, Source
 from codeloupe.reviewers.answers import RawClaim
-from codeloupe.reviewers.quotes import MASK, Match, QuoteFinder, Reading, is_fence, readings_of, touches, without_fence
+from codeloupe.reviewers.quotes import MASK, Place, Quote, find_quote, is_fence, read_quote, touches, without_fence
 from codeloupe.source.files import ReviewedFile, is_inside
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
@@ -91,10 +91,10 @@ class Anchorer:
             return claim
         if not stated_path:
             paths = self._files_without_path(unit_files)
-        readings = readings_of(raw.quote)
+        quote = read_quote(raw.quote)
         placed: list[Claim] = []
         for path in paths:
-            found = self._at_quote(path, readings, raw, claim)
+            found = self._at_quote(path, quote, raw, claim)
             if found is not None:
                 placed.append(found)
                 if stated_path:
@@ -113,8 +113,8 @@ class Anchorer:
         """
         if offered is None or len(offered) > _TEXT_CHARACTERS or not claim.anchored or not claim.evidence.strip():
             return None
-        side = self._file(claim.file).new
-        lines = [side.line(number) or b"" for number in range(claim.first_line, claim.last_line + 1)]
+        file = self._file(claim.file)
+        lines = [file.line(number) or b"" for number in range(claim.first_line, claim.last_line + 1)]
         if _decoded(lines) != claim.evidence or MASK in claim.evidence:
             return None
         code = _without_markup(offered)
@@ -170,14 +170,14 @@ class Anchorer:
     def _at_stated_line(self, raw: RawClaim, claim: Claim) -> Claim:
         file = self._file(claim.file)
         first = raw.line_start or 0
-        if file.new.line(first) is None:
+        if file.line(first) is None:
             return claim
         last = first
         stated_last = min(raw.line_end or first, first + _LONGEST_BELIEVED_PLACE)
-        while last < stated_last and file.new.line(last + 1) is not None:
+        while last < stated_last and file.line(last + 1) is not None:
             last += 1
         numbers = range(first, min(last + 1, first + _BELIEVED_EVIDENCE_LINES))
-        evidence = _decoded(file.new.line(number) or b"" for number in numbers)
+        evidence = _decoded(file.line(number) or b"" for number in numbers)
         return replace(
             claim,
             line_start=first,
@@ -187,50 +187,26 @@ class Anchorer:
             outside_change=not touches(file.shown, first, last),
         )
 
-    def _at_quote(self, path: str, readings: Sequence[Reading], raw: RawClaim, claim: Claim) -> Claim | None:
-        """Return the claim at the place of its quote in a file, or None if the quote is not there.
-
-        A quote in the new file comes first. A deleted line comes before the same line far from the change.
-        """
+    def _at_quote(self, path: str, quote: Quote, raw: RawClaim, claim: Claim) -> Claim | None:
+        """Return the claim at the place of its quote in a file, or None if the quote is not there."""
         file = self._file(path)
-        stated = _stated_line(raw, readings, file)
-        finder = QuoteFinder(file, file.new, stated)
-        new = finder.find([reading for reading in readings if not reading.of_deletion])
-        if new is not None and not finder.is_far(new):
-            return self._placed(finder, new, raw, claim)
-        for side in file.sides_with_deletions:
-            old_finder = QuoteFinder(file, side, stated)
-            old = old_finder.find(readings)
-            if old is None:
-                continue
-            is_deleted_line = old.is_whole and side.has_deleted(old.first, old.last)
-            if new is None or is_deleted_line:
-                return self._placed(old_finder, old, raw, claim)
-        # A line that looks deleted may be an item of a list.
-        new = new or finder.find(readings) or finder.find_fragments(readings)
-        if new is None:
+        place = find_quote(file, quote, _stated_line(raw, quote, file))
+        if place is None:
             return None
-        return self._placed(finder, new, raw, claim)
-
-    def _placed(self, finder: QuoteFinder, match: Match, raw: RawClaim, claim: Claim) -> Claim:
-        side = finder.side
-        first = side.numbers[match.first]
-        last = max(first, side.numbers[match.last])
-        is_shown = touches(finder.file.shown, first, last) or side.has_deleted(match.first, match.last)
-        evidence = _decoded(side.lines[match.first : match.last + 1][:_EVIDENCE_LINES])
-        if match.has_gaps and any(MASK in line for line in match.reading.lines):
-            # The reviewer did not see this code, so it is not shown either.
-            evidence = "\n".join(match.reading.lines)
+        run = place.run
+        first = run.numbers[place.first]
+        last = max(first, run.numbers[place.last])
+        is_deleted = run.has_deleted(place.first, place.last)
         placed = replace(
             claim,
-            file=finder.file.path,
+            file=path,
             line_start=first,
             line_end=last,
-            evidence=_clean(evidence, _EVIDENCE_CHARACTERS),
+            evidence=_clean(_evidence(place), _EVIDENCE_CHARACTERS),
             anchored=True,
-            outside_change=not is_shown,
+            outside_change=not (is_deleted or touches(file.shown, first, last)),
         )
-        if match.is_whole and side is finder.file.new:
+        if place.is_whole and not is_deleted:
             return replace(placed, replacement=self.replacement_for(placed, raw.replacement))
         return placed
 
@@ -289,11 +265,19 @@ def _decoded(lines: Iterable[bytes]) -> str:
     return "\n".join(line.decode("utf-8", "replace").removesuffix("\r") for line in lines)
 
 
-def _stated_line(raw: RawClaim, readings: Sequence[Reading], file: ReviewedFile) -> int | None:
+def _evidence(place: Place) -> str:
+    """Return the lines of a place, or the quote if a secret in these lines was masked for the reviewer."""
+    quote = place.pattern.reading.text
+    if place.pattern.has_gaps and MASK in quote:
+        return quote
+    lines = place.run.lines[place.first : place.last + 1]
+    return _decoded(lines[:_EVIDENCE_LINES])
+
+
+def _stated_line(raw: RawClaim, quote: Quote, file: ReviewedFile) -> int | None:
     """Return the line that the reviewer named, or that is in the margin of the quote, if the file has it."""
-    candidates = [raw.line_start, *(reading.first_line for reading in readings)]
     last_line = _LAST_LINE if file.last_line is None else file.last_line
-    for number in candidates:
+    for number in (raw.line_start, quote.line_in_margin):
         if number is not None and 1 <= number <= last_line:
             return number
     return None

@@ -52,6 +52,14 @@ def fold(line: str) -> str:
     return _LOOSE_SPACE.sub("", words)
 
 
+_WORD_OR_SIGN = regex(r"\w+|[^\w\s]")
+
+
+def words_and_signs(line: str) -> str:
+    """Return the words and signs of a folded line, with one space between two of them."""
+    return " ".join(_WORD_OR_SIGN.findall(line))
+
+
 def has_letters(text: str) -> bool:
     """Tell whether the text contains a letter or a digit."""
     return any(character.isalnum() for character in text)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 from codeloupe.model.change import FileChange, Hunk, LineKind
 from codeloupe.model.ports import Plan
-from codeloupe.source.code import fold
+from codeloupe.source.code import fold, words_and_signs
 from codeloupe.system.directories import opened_file, opened_folder
 
 _MAX_BYTES = 32 * 1024 * 1024
 _MAX_PATH_CHARACTERS = 4096
-# Stands between two runs of lines. Folded text does not contain it, so no quote extends from one run into the next.
-BOUNDARY = "\x1c"
 
 
 def is_inside(path: str) -> bool:
@@ -55,120 +53,73 @@ class TextReader:
         return content
 
 
-class SideLine(NamedTuple):
-    """One line of a side: its number, its bytes, and whether the change deleted it."""
+class RunLine(NamedTuple):
+    """One line of a run: its number, its bytes, and whether the change deleted it."""
 
     number: int
     text: bytes
     is_deleted: bool = False
 
 
-class Side:
-    """Runs of lines in which quotes are searched. A line is known by its row, its index in `lines`.
+class Run:
+    """Lines in a row, in which quotes are searched. A line is known by its row, its index in `lines`.
 
-    `text` is the folded lines without blank ones, with a newline before and after each. Offsets are those of `text`.
+    `text` is the words and signs of all lines, with a space before and after each. Offsets are those of `text`.
     """
 
-    def __init__(self, runs: Iterable[Iterable[SideLine]]) -> None:
+    def __init__(self, lines: Iterable[RunLine]) -> None:
         self.lines: list[bytes] = []
         self.numbers: list[int] = []
-        self._deleted_rows: set[int] = set()
-        folded_lines: list[str] = []
+        self._deleted_rows: list[int] = []
+        # The rows that are not blank, and where each of them starts; the last entries are the end of the text.
         self._rows = array("q")
-        for run in runs:
-            for line in run:
-                row = len(self.lines)
-                self.lines.append(line.text)
-                self.numbers.append(line.number)
-                if line.is_deleted:
-                    self._deleted_rows.add(row)
-                folded = fold(line.text.decode("utf-8", "replace"))
-                if folded:
-                    folded_lines.append(folded)
-                    self._rows.append(row)
-            folded_lines.append(BOUNDARY)
-            self._rows.append(max(len(self.lines) - 1, 0))
-        self._folded_lines = folded_lines
-        self.text = "\n" + "".join(f"{line}\n" for line in folded_lines)
-        self._starts = _starts(folded_lines, [1] * len(folded_lines))
-
-    def row(self, number: int) -> int:
-        """Return the first row with a number, or with the next known number."""
-        last_row = max(len(self.numbers) - 1, 0)
-        return min(bisect_left(self.numbers, number), last_row)
+        self._starts = array("q")
+        texts = [""]
+        offset = 1
+        for row, line in enumerate(lines):
+            self.lines.append(line.text)
+            self.numbers.append(line.number)
+            if line.is_deleted:
+                self._deleted_rows.append(row)
+            text = words_and_signs(fold(line.text.decode("utf-8", "replace")))
+            if text:
+                texts.append(text)
+                self._rows.append(row)
+                self._starts.append(offset)
+                offset += len(text) + 1
+        self._rows.append(len(self.lines))
+        self._starts.append(offset)
+        texts.append("")
+        self.text = " ".join(texts)
 
     def line(self, number: int) -> bytes | None:
-        """Return the line with a number if it is known."""
-        row = self.row(number)
-        if self.numbers and self.numbers[row] == number:
+        """Return the line with a number if the run has it."""
+        row = bisect_left(self.numbers, number)
+        if row < len(self.numbers) and self.numbers[row] == number:
             return self.lines[row]
         return None
 
     def has_deleted(self, first: int, last: int) -> bool:
         """Tell whether a line between two rows was deleted."""
-        return not self._deleted_rows.isdisjoint(range(first, last + 1))
+        index = bisect_left(self._deleted_rows, first)
+        return index < len(self._deleted_rows) and self._deleted_rows[index] <= last
 
-    def rows(self, start: int, end: int) -> tuple[int, int]:
-        """Return the first and the last row of the text between two offsets."""
-        return self._rows_of(self._starts, start, end)
+    def row(self, offset: int) -> int:
+        """Return the row of an offset."""
+        return self._rows[bisect_right(self._starts, offset) - 1]
 
-    def offsets(self, first_row: int, last_row: int) -> tuple[int, int]:
-        """Return the offsets of all lines between two rows, with the newlines around them."""
-        first = bisect_left(self._rows, first_row)
-        last = bisect_right(self._rows, last_row)
-        start = self._starts[first] if first < len(self._starts) else len(self.text)
-        end = self._starts[last] if last < len(self._starts) else len(self.text)
-        return start - 1, end
+    def is_start(self, offset: int) -> bool:
+        """Tell whether a line starts at an offset, or the text has ended before it."""
+        return self._starts[bisect_left(self._starts, offset)] == offset
 
-    def rows_run_together(self, pattern: str, most: int) -> list[tuple[int, int]]:
-        """Return the rows of a pattern in the text without line breaks."""
-        text, starts = self._joined
-        found: list[tuple[int, int]] = []
-        start = text.find(pattern)
-        while start >= 0 and len(found) < most:
-            end = start + len(pattern)
-            found.append(self._rows_of(starts, start, end))
-            start = text.find(pattern, end)
-        return found
-
-    @cached_property
-    def _joined(self) -> tuple[str, array[int]]:
-        """The text with each newline folded like other white space, and where each line starts in it."""
-        joined: list[str] = []
-        gaps: list[int] = []
-        before = ""
-        for line in self._folded_lines:
-            is_between_words = _is_word(before[-1:]) and _is_word(line[0])
-            if is_between_words:
-                joined.append(" ")
-            joined.append(line)
-            gaps.append(1 if is_between_words else 0)
-            before = line
-        return "".join(joined), _starts(self._folded_lines, gaps)
-
-    def _rows_of(self, starts: array[int], start: int, end: int) -> tuple[int, int]:
-        first = bisect_right(starts, start) - 1
-        last = bisect_right(starts, max(start, end - 1)) - 1
-        return self._rows[max(first, 0)], self._rows[max(last, 0)]
-
-
-def _starts(lines: Sequence[str], gaps: Sequence[int]) -> array[int]:
-    """Return where each line starts in a text with so many characters before each of them."""
-    starts = array("q")
-    offset = 0
-    for line, gap in zip(lines, gaps, strict=True):
-        offset += gap
-        starts.append(offset)
-        offset += len(line)
-    return starts
-
-
-def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
+    def start(self, number: int) -> int:
+        """Return where the line with a number starts, or the next line that is not blank."""
+        row = bisect_left(self.numbers, number)
+        return self._starts[bisect_left(self._rows, row)]
 
 
 class ReviewedFile:
-    """A file by its content, its change, or both. Its sides are computed when they are first used."""
+    """A file by its content, its change, or both. Its runs are computed when they are first used."""
 
     def __init__(self, path: str, change: FileChange | None, content: bytes | None) -> None:
         self.path = path
@@ -177,30 +128,39 @@ class ReviewedFile:
         self._hunks: tuple[Hunk, ...] = () if change is None else change.hunks
         self._is_gone = change is not None and change.new_path is None
         hunk_bytes = sum(len(hunk.body) for hunk in self._hunks)
-        # About the bytes of memory that the file and its sides take.
+        # About the bytes of memory that the file and its runs take.
         self.weight = 5 * len(content or b"") + 10 * hunk_bytes
 
     @cached_property
-    def new(self) -> Side:
-        """The new side: the whole content if it is known, otherwise the lines that the hunks show."""
+    def new(self) -> list[Run]:
+        """The new lines: the whole content if it is known, otherwise those of each hunk."""
         if self._content is None:
-            return Side(self._hunk_lines(without="deleted"))
+            return self._runs_of(self._hunks, without="deleted")
         if not self._content:
-            return Side([])
+            return []
         lines = self._content.removesuffix(b"\n").split(b"\n")
-        return Side([(SideLine(number, line) for number, line in enumerate(lines, start=1))])
+        return [Run(RunLine(number, line) for number, line in enumerate(lines, start=1))]
+
+    @cached_property
+    def with_deletions(self) -> list[Run]:
+        """The lines of each hunk with deletions: first the old lines, then all lines in the order of the diff."""
+        hunks = [hunk for hunk in self._hunks if hunk.deleted]
+        return [*self._runs_of(hunks, without="added"), *self._runs_of(hunks)]
+
+    def line(self, number: int) -> bytes | None:
+        """Return the new line with a number if it is known."""
+        for run in self.new:
+            line = run.line(number)
+            if line is not None:
+                return line
+        return None
 
     @property
     def last_line(self) -> int | None:
         """The number of the last line, or None if the content is not known. Only LF ends a line."""
-        return len(self.new.lines) if self.is_known else None
-
-    @cached_property
-    def sides_with_deletions(self) -> Sequence[Side]:
-        """The sides with deleted lines: the old side of the hunks, then both sides in the order of the diff."""
-        if not any(hunk.deleted for hunk in self._hunks):
-            return ()
-        return Side(self._hunk_lines(without="added")), Side(self._hunk_lines())
+        if not self.is_known:
+            return None
+        return sum(len(run.lines) for run in self.new)
 
     @cached_property
     def shown(self) -> list[tuple[int, int]]:
@@ -226,23 +186,23 @@ class ReviewedFile:
                     runs.append((number, number))
         return runs
 
-    def _hunk_lines(self, *, without: LineKind | None = None) -> Iterator[list[SideLine]]:
-        """Yield the lines of each hunk in the order of the diff.
+    def _runs_of(self, hunks: Iterable[Hunk], *, without: LineKind | None = None) -> list[Run]:
+        return [Run(self._hunk_lines(hunk, without)) for hunk in hunks]
+
+    def _hunk_lines(self, hunk: Hunk, without: LineKind | None) -> Iterator[RunLine]:
+        """Yield the lines of a hunk.
 
         A deleted line has the number of the new line after it, or of the last line; in a deleted file, its old number.
         """
-        for hunk in self._hunks:
-            lines: list[SideLine] = []
-            following = hunk.new_start if hunk.new_lines else hunk.new_start + 1
-            last = max(following + hunk.new_lines - 1, hunk.new_start, 1)
-            for line in hunk.lines():
-                if line.new_number is not None:
-                    number = line.new_number
-                    following = number + 1
-                elif self._is_gone:
-                    number = line.old_number or 1
-                else:
-                    number = min(following, last)
-                if line.kind != without:
-                    lines.append(SideLine(number, line.text, is_deleted=line.kind == "deleted"))
-            yield lines
+        following = hunk.new_start if hunk.new_lines else hunk.new_start + 1
+        last = max(following + hunk.new_lines - 1, hunk.new_start, 1)
+        for line in hunk.lines():
+            if line.new_number is not None:
+                number = line.new_number
+                following = number + 1
+            elif self._is_gone:
+                number = line.old_number or 1
+            else:
+                number = min(following, last)
+            if line.kind != without:
+                yield RunLine(number, line.text, is_deleted=line.kind == "deleted")

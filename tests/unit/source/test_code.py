@@ -1,8 +1,20 @@
 import pytest
 
 from codeloupe.source import code as code_text
-from codeloupe.source.code import CodeText, comments_in, syntax_of, tokens_of_code
+from codeloupe.source.code import CodeText, comments_in, fold, syntax_of, tokens_of_code, words_and_signs
 from tests.rows import each
+
+
+@each(
+    "line, expected",
+    [
+        ("    total=sum( x_1,2.5 )  ", "total = sum ( x_1 , 2 . 5 )"),
+        ('say("hi…")', "say ( ' hi . . . ' )"),
+        (" \t", ""),
+    ],
+)
+def test_words_and_signs_of_a_line_have_one_space_between_them(line: str, expected: str) -> None:
+    assert words_and_signs(fold(line)) == expected
 
 
 @pytest.mark.defect("V5")
