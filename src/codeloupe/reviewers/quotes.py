@@ -5,7 +5,8 @@ line breaks and the form of quote marks do not count. A code fence, quote marks,
 code are not part of it, nor are the escapes of JSON. An ellipsis or a masked secret stands for up to 200 lines, and so
 does a line break if the quote is not found otherwise. Of several places, the best is on the stated line, then whole
 lines, then added, then shown by the diff, then deleted, then nearest to the stated line. A quote without a letter or a
-digit is found only on the stated line. Nothing is matched by likeness, and every search is linear in the text.
+digit is found only on the stated line. A quote that is cut within its first or last word is found on the stated line,
+or if there is only one such place. Nothing is matched by likeness, and every search is linear in the text.
 """
 
 from __future__ import annotations
@@ -153,6 +154,11 @@ def find_quote(file: ReviewedFile, quote: Quote, stated: int | None) -> Place | 
             places = _places(file, _pattern(reading, gap), stated)
             if places:
                 return min(places, key=lambda place: _rank(file, place, stated))
+    for reading in quote.readings:
+        places = _places(file, _pattern(reading, _NO_GAP), stated, may_be_cut=True)
+        on_stated_line = [place for place in places if _is_stated(place, stated)]
+        if on_stated_line or len(places) == 1:
+            return min(on_stated_line or places, key=lambda place: _rank(file, place, stated))
     return None
 
 
@@ -169,30 +175,32 @@ def _pattern(reading: Reading, gap: re.Pattern[str]) -> Pattern:
     return Pattern(reading, tuple(piece for piece in pieces if piece), has_gaps=len(parts) > 1)
 
 
-def _places(file: ReviewedFile, pattern: Pattern, stated: int | None) -> list[Place]:
+def _places(file: ReviewedFile, pattern: Pattern, stated: int | None, *, may_be_cut: bool = False) -> list[Place]:
     """Return the places of a pattern; those in a hunk include a deleted line, since its other lines are in the file."""
     if not 1 <= len(pattern.pieces) <= _MOST_PIECES:
         return []
     places: list[Place] = []
     if not pattern.reading.of_deletion:
         for run in file.new:
-            places += _places_in_run(run, pattern, stated)
+            places += _places_in_run(run, pattern, stated, may_be_cut=may_be_cut)
     for run in file.with_deletions:
-        found = _places_in_run(run, pattern, stated)
+        found = _places_in_run(run, pattern, stated, may_be_cut=may_be_cut)
         places += [place for place in found if run.has_deleted(place.first, place.last)]
     if any(has_letters(piece) for piece in pattern.pieces):
         return places
     return [place for place in places if _is_stated(place, stated)]
 
 
-def _places_in_run(run: Run, pattern: Pattern, stated: int | None) -> Iterator[Place]:
+def _places_in_run(run: Run, pattern: Pattern, stated: int | None, *, may_be_cut: bool) -> Iterator[Place]:
     """Yield where the pieces of a pattern are in their order, at most 200 lines apart."""
-    if any(f" {piece} " not in run.text for piece in pattern.pieces):
+    # In the text of a run there is a space before and after each word.
+    edge = "" if may_be_cut else " "
+    if any(f"{edge}{piece}{edge}" not in run.text for piece in pattern.pieces):
         return
     first_piece, *other_pieces = pattern.pieces
-    spans = _spans(run, first_piece, stated)
+    spans = _spans(run, first_piece, stated, edge)
     for piece in other_pieces:
-        spans = _extended(run, spans, _spans(run, piece, stated))
+        spans = _extended(run, spans, _spans(run, piece, stated, edge))
     # Of several ends after one start, the first is the nearest.
     ends: dict[int, int] = {}
     for start, end in spans:
@@ -205,12 +213,12 @@ def _places_in_run(run: Run, pattern: Pattern, stated: int | None) -> Iterator[P
 _Span = tuple[int, int]
 
 
-def _spans(run: Run, piece: str, stated: int | None) -> list[_Span]:
+def _spans(run: Run, piece: str, stated: int | None, edge: str) -> list[_Span]:
     """Return the start and end of each place of a piece, in order, at most 5,000.
 
     Two of them overlap only if one begins on the stated line: all that overlap would not be found in linear time.
     """
-    wanted = f" {piece} "
+    wanted = f"{edge}{piece}{edge}"
     starts: set[int] = set()
     if stated is not None:
         starts.add(run.text.find(wanted, run.start(stated) - 1))
@@ -218,9 +226,9 @@ def _spans(run: Run, piece: str, stated: int | None) -> list[_Span]:
     while start >= 0 and len(starts) < _MOST_PLACES:
         starts.add(start)
         # Two places may share the space between them.
-        start = run.text.find(wanted, start + len(wanted) - 1)
+        start = run.text.find(wanted, start + len(edge + piece))
     starts.discard(-1)
-    return [(start + 1, start + 1 + len(piece)) for start in sorted(starts)]
+    return [(start + len(edge), start + len(edge + piece)) for start in sorted(starts)]
 
 
 def _extended(run: Run, spans: Sequence[_Span], following: Sequence[_Span]) -> list[_Span]:

@@ -179,10 +179,25 @@ def test_a_gap_has_at_most_200_lines() -> None:
         assert lines_of("first()\nlast()", code) == lines
 
 
-@each("quote", ["handle = op", "andle = open(path)", "data = handle.read()\nif not da", "def load(pa..."])
-def test_a_quote_that_is_cut_within_a_word_is_not_found(quote: str) -> None:
-    for line in (None, 4):
-        assert lines_of(quote, line=line) is None
+@pytest.mark.defect("V7")
+def test_a_quote_that_is_cut_within_a_word_is_found_on_the_stated_line() -> None:
+    whole = ("handle = open(path)", "return parse(data)", "data = handle.read()", 'with open(path, "w") as handle:')
+    lost = []
+    for line in whole:
+        number = next(row for row, text in enumerate(CODE.split("\n"), start=1) if line in text)
+        parts = [line[:end] for end in range(7, len(line))] + [line[start:] for start in range(1, len(line) - 7)]
+        lost += [part for part in parts if lines_of(part, line=number) != (number, number)]
+    assert lost == []
+
+
+@each(
+    "quote, lines",
+    [("andle = op", (4, 4)), ("data = handle.read()\nif not da", (5, 7)), ("eturn", None), ("def load(po", None)],
+)
+def test_a_quote_that_is_cut_within_a_word_is_found_if_there_is_one_place(
+    quote: str, lines: tuple[int, int] | None
+) -> None:
+    assert lines_of(quote) == lines
 
 
 REPEATED = "".join(f"step({number})\nreturn None\n" for number in range(50))
