@@ -19,7 +19,7 @@ from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Claim, CodeState
 from codeloupe.model.ports import Plan
 from codeloupe.source.code import CodeText, Statement, fold, tokens_of_code
-from codeloupe.source.files import TextReader
+from codeloupe.source.files import ReviewedFile, TextReader
 from codeloupe.system.redaction import redact
 
 Lines = tuple[int, int]
@@ -107,6 +107,8 @@ class Places:
     def lines(self, claim: Claim) -> Lines:
         """Return the lines of the statements that an anchored claim quotes."""
         quoted = _quoted_lines(claim)
+        if claim.deleted:
+            return quoted
         code = self._code(claim.file)
         positions = code.touched(quoted) if code is not None else range(0)
         if code is None or not positions:
@@ -147,6 +149,10 @@ class Places:
             return CodeState(statements=(quoted,), function=quoted, file=known)
         if not claim.anchored:
             return CodeState(file=code.digest)
+        if claim.deleted:
+            # The statement of a claim on deleted lines is the deleted text.
+            quoted = digest("deleted", *tokens_of_code(claim.evidence, claim.file))
+            return CodeState(statements=(quoted,), function=quoted, file=code.digest)
         positions = code.touched(_quoted_lines(claim))
         if not positions:
             # A comment or a blank line belongs to no statement.
@@ -207,6 +213,8 @@ class Places:
         if not claim.anchored:
             # The statement of an unanchored claim is its file.
             return moved, self.state(moved).file == claim.code.file
+        if claim.deleted:
+            return self._on_deleted_lines(moved)
         if code is not None:
             start = _nearest_start(code, claim, path, taken)
             if start is not None:
@@ -224,6 +232,16 @@ class Places:
         if changed is None:
             return _unplaced(moved), False
         return self._at(moved, code, changed), False
+
+    def _on_deleted_lines(self, claim: Claim) -> tuple[Claim, bool]:
+        """Return a claim on deleted lines at its place; its statement is unchanged while the change deletes it."""
+        file = self._files.get(claim.file)
+        lines: Lines | None = None
+        if file is not None:
+            lines = ReviewedFile(claim.file, file, self._read(claim.file)).deleted_lines(claim.evidence)
+        if lines is None:
+            return _unplaced(claim), False
+        return replace(claim, line_start=lines[0], line_end=max(lines)), True
 
     def _on_statements(self, claim: Claim, code: _Code | None, start: int) -> Claim:
         """Return the claim on its statements, which begin at a position."""

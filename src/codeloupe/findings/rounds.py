@@ -314,6 +314,7 @@ def _repeated(claim: Claim, reports: Sequence[Claim]) -> Claim:
         line_end=report.line_end,
         evidence=report.evidence,
         anchored=report.anchored,
+        deleted=report.deleted,
         outside_change=report.outside_change,
         replacement=claim.replacement if report.evidence == claim.evidence else None,
     )

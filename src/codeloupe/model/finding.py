@@ -105,10 +105,10 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them. A claim that is not
     `anchored` could not be placed in the code: its `evidence` is what the reporter claims to have seen, and it has no
-    lines. `seen_by` names each independent look that reported it (reviewer, expert, pass). `replacement` is new code
-    for exactly the quoted lines; `suggestion` is advice. `reason` explains the proof, or why there is none.
-    `silenced_by` is the comment that hides an analyser's claim. `names_finding` is the id of an earlier finding that
-    the reporter says this is.
+    lines. A claim is `deleted` if its evidence has lines that the change deletes. `seen_by` names each independent look
+    that reported it (reviewer, expert, pass). `replacement` is new code for exactly the quoted lines; `suggestion` is
+    advice. `reason` explains the proof, or why there is none. `silenced_by` is the comment that hides an analyser's
+    claim. `names_finding` is the id of an earlier finding that the reporter says this is.
     """
 
     reporter: str
@@ -122,6 +122,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     line_end: int | None = None
     evidence: str = ""
     anchored: bool = True
+    deleted: bool = False
     outside_change: bool = False
     rule: str | None = None
     expert: str | None = None

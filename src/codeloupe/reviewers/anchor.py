@@ -204,6 +204,7 @@ class Anchorer:
             line_end=last,
             evidence=_clean(_evidence(place), _EVIDENCE_CHARACTERS),
             anchored=True,
+            deleted=is_deleted,
             outside_change=not (is_deleted or touches(file.shown, first, last)),
         )
         if place.is_whole and not is_deleted:

@@ -113,9 +113,10 @@ class _Run:
         )
 
     def _excerpt(self, finding: Finding) -> str:
-        """Return the code around a finding; the diff of its file if its place or content is not known."""
+        """Return the code around a finding; the diff if it is about deleted lines, or its code is not known."""
         content = self._text.read(finding.file)
-        if content is not None and finding.line_start is not None:
+        has_deleted = any(claim.deleted for claim in finding.claims)
+        if content is not None and finding.line_start is not None and not has_deleted:
             lines = content.decode("utf-8", "replace").split("\n")
             return excerpt_around(lines, finding.first_line, finding.last_line)
         files = [file for file in self._plan.files if file.path == finding.file]
@@ -135,17 +136,19 @@ def _diff_rows(files: Iterable[FileChange]) -> Iterator[str]:
 
 
 def _rows_around(place: int, files: Iterable[FileChange]) -> Iterator[str]:
-    """Yield the numbered lines around a place: those of the new file, or of the old one if the file was deleted."""
+    """Yield the numbered lines of the diff around a place; a deleted line is numbered as in the old file."""
     for file in files:
+        is_deleted_file = file.new_path is None
+        following = 0
         for hunk in file.hunks:
             for line in hunk.lines():
-                sign = " "
                 number = line.new_number
-                if file.new_path is None:
-                    sign = "-"
-                    number = line.old_number
-                if number is not None and abs(number - place) <= _LINES_AROUND:
-                    yield f"{sign}{number} {shown_line(line.text)}"
+                if number is not None:
+                    following = number + 1
+                elif is_deleted_file:
+                    following = line.old_number or 0
+                if abs(following - place) <= _LINES_AROUND:
+                    yield f"{_SIGNS[line.kind]}{number or line.old_number} {shown_line(line.text)}"
 
 
 def _place(finding: Finding) -> str:

@@ -147,6 +147,19 @@ class ReviewedFile:
         hunks = [hunk for hunk in self._hunks if hunk.deleted]
         return [*self._runs_of(hunks, without="added"), *self._runs_of(hunks)]
 
+    def deleted_lines(self, text: str) -> tuple[int, int] | None:
+        """Return the numbers of some lines of a hunk, at least one of which is deleted, or None if no hunk has them."""
+        wanted = " ".join(filter(None, (words_and_signs(fold(line)) for line in text.split("\n"))))
+        for run in self.with_deletions:
+            start = run.text.find(f" {wanted} ")
+            if start < 0:
+                continue
+            first = run.row(start + 1)
+            last = run.row(start + len(wanted))
+            if run.has_deleted(first, last):
+                return run.numbers[first], run.numbers[last]
+        return None
+
     def line(self, number: int) -> bytes | None:
         """Return the new line with a number if it is known."""
         for run in self.new:
