@@ -1,8 +1,9 @@
 """Divide a change into units, each for one agent call. Pure, deterministic, and linear in the diff.
 
 In each pass every hunk is in exactly one unit for each expert that applies to its file, and in at least one unit.
-Related hunks stay together: those of a function, a file, a source and its tests, a folder. Units are well filled,
-because each call pays for the instructions again. A hunk that fits is never cut. A larger one becomes even pieces.
+Hunks fill the units in the order of folders and files, each source before its tests, because each call pays for the
+instructions again. A unit ends before the first hunk that does not fit. A function, a file, or a source with its tests
+is divided only if it does not fit into one unit. A hunk that fits is never cut. A larger one becomes even pieces.
 """
 
 from __future__ import annotations
@@ -79,77 +80,70 @@ def globs_of(expert: Expert) -> Globs:
     return Globs(include, exclude)
 
 
-# A unit may exceed its target this much, to avoid tiny units and separated pieces.
+class Piece(NamedTuple):
+    """A hunk or a part of one. The first `repeated_rows` of its body are in the piece before it too."""
+
+    hunk: Hunk
+    repeated_rows: int
+    tokens: int
+
+
+# A unit may have this many times the target. It ends before this limit, so the mean is near the target.
 MOST_FILL = 1.3
-# A little above the target, because the places to end a unit are more often before it than after it.
-_BEST_FILL = 1.08
-# A unit below this fill is never ended if there are more pieces.
-_LEAST_FILL = 0.6
-# A unit below this fill may be added to another one up to MOST_FILL.
-_TINY_FILL = 0.5
-# How many of the last units may get more pieces.
-_OPEN_UNITS = 16
-# The cost of ending a unit before a piece, as a share of a unit that is too small or too large. The index is how much
-# the piece shares with the one before it: nothing, the folder, the block, the file, the section.
-BONDS = 0.0, 0.05, 0.2, 0.3, 0.6
-_SAME_FILE_BOND = BONDS[3]
 
 
-def pack(weights: Sequence[tuple[int, int, float]], target_tokens: int) -> list[tuple[int, ...]]:
-    """Pack pieces into units, and return the indices of the pieces of each unit, in order.
+class PlacedPiece(NamedTuple):
+    """A piece, the index of its file, the tokens of the line that names the file, and the groups that it belongs to.
 
-    The weight of a piece is its tokens, the tokens of its file's header, and the cost of ending a unit before it. Each
-    piece is in exactly one unit. An earlier unit with room gets more pieces. A unit has at most MOST_FILL times
-    `target_tokens`, unless it is a single piece.
+    The groups go from large to small: a source with its tests, a file, a function, and the piece alone.
     """
-    units: list[list[int]] = []
-    sizes: list[int] = []
-    start = 0
-    while start < len(weights):
-        end, tokens = _end_of(weights, start, target_tokens)
-        indices = range(start, end)
-        unit = _unit_with_room(sizes, tokens, target_tokens)
-        if unit is None:
-            units.append(list(indices))
-            sizes.append(tokens)
-        else:
-            units[unit] += indices
-            sizes[unit] += tokens
-        start = end
-    return [tuple(sorted(indices)) for indices in units]
+
+    piece: Piece
+    file: int
+    header_tokens: int
+    groups: tuple[object, ...]
 
 
-def _unit_with_room(sizes: Sequence[int], tokens: int, target_tokens: int) -> int | None:
-    """Return the index of the last unit that has room for more tokens, or None."""
-    oldest = max(0, len(sizes) - _OPEN_UNITS)
-    for index in range(len(sizes) - 1, oldest - 1, -1):
-        is_tiny = min(tokens, sizes[index]) < target_tokens * _TINY_FILL
-        most_fill = MOST_FILL if is_tiny else _BEST_FILL
-        if tokens + sizes[index] <= target_tokens * most_fill:
-            return index
-    return None
+def pack(pieces: Sequence[PlacedPiece], most_tokens: int) -> list[list[PlacedPiece]]:
+    """Fill units in order, each with at most `most_tokens` unless it is a single piece.
+
+    A source with its tests, a file or a function is divided only if it does not fit into one unit.
+    """
+    if not pieces:
+        return []
+    units: list[list[PlacedPiece]] = [[]]
+    tokens_in_unit = 0
+    for group in _groups_that_fit(pieces, most_tokens):
+        tokens = _tokens_with_headers(group)
+        if units[-1] and tokens_in_unit + tokens > most_tokens:
+            units.append([])
+            tokens_in_unit = 0
+        units[-1] += group
+        tokens_in_unit += tokens
+    return units
 
 
-def _end_of(weights: Sequence[tuple[int, int, float]], start: int, target_tokens: int) -> tuple[int, int]:
-    """Return the best end for a unit that begins at `start`, and its tokens."""
-    tokens = sum(weights[start][:2])
-    best = (start + 1, tokens)
-    best_cost = float("inf")
-    for index in range(start + 1, len(weights)):
-        own, header, bond = weights[index]
-        fill = tokens / target_tokens
-        cost = 2 - fill
-        if fill >= _LEAST_FILL:
-            cost = bond + abs(fill - _BEST_FILL)
-        if cost <= best_cost:
-            best = (index, tokens)
-            best_cost = cost
-        is_other_file = bond < _SAME_FILE_BOND
-        more = own + header if is_other_file else own
-        if tokens + more > target_tokens * MOST_FILL:
-            return best
-        tokens += more
-    return len(weights), tokens
+def _groups_that_fit(
+    pieces: Sequence[PlacedPiece], most_tokens: int, *, level: int = 0
+) -> Iterator[Sequence[PlacedPiece]]:
+    """Yield the pieces in order, in the largest groups that fit into one unit. A piece that does not fit is alone."""
+    if len(pieces) == 1 or _tokens_with_headers(pieces) <= most_tokens:
+        yield pieces
+        return
+    for _, group in groupby(pieces, key=lambda placed: placed.groups[level]):
+        yield from _groups_that_fit(tuple(group), most_tokens, level=level + 1)
+
+
+def _tokens_with_headers(pieces: Sequence[PlacedPiece]) -> int:
+    """Return the tokens of pieces. A line names the file above the first of its pieces."""
+    tokens = 0
+    file: int | None = None
+    for placed in pieces:
+        if placed.file != file:
+            tokens += placed.header_tokens
+        tokens += placed.piece.tokens
+        file = placed.file
+    return tokens
 
 
 _TOP_LEVEL = regex(rb"[-+ ][^\s})\]]")
@@ -165,14 +159,6 @@ _MOST_REPEATED_ROWS = 5
 _MOST_REPEATED_SHARE = 0.1
 # The sign of the row that says that the row before it has no newline.
 _NO_NEWLINE = b"\\"
-
-
-class Piece(NamedTuple):
-    """A hunk or a part of one. The first `repeated_rows` of its body are in the piece before it too."""
-
-    hunk: Hunk
-    repeated_rows: int
-    tokens: int
 
 
 def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece, ...]:
@@ -294,13 +280,6 @@ def plan_units(
     return tuple(units)
 
 
-class _PlacedPiece(NamedTuple):
-    """A piece, and the index of its file."""
-
-    file: int
-    piece: Piece
-
-
 class _Group(NamedTuple):
     """Files that are packed together for some experts, all by index, and a label for the names of their units."""
 
@@ -315,6 +294,7 @@ class _Planner:
     def __init__(self, files: Sequence[FileChange], target: int, experts: Sequence[Expert]) -> None:
         self._files = tuple(file for file in files if not file.is_bare)
         self._target = target
+        self._most_tokens = int(target * MOST_FILL)
         self._pieces = [self._pieces_of(file) for file in self._files]
         self._headers = [_FILE_HEADER_TOKENS + tokens_of(file.path) for file in self._files]
         self._experts = _first_of_each_name(experts)
@@ -328,7 +308,7 @@ class _Planner:
         pieces: list[Piece] = []
         for hunk in file.hunks:
             if hunk.body:
-                pieces += cut_hunk(hunk, target_tokens=self._target, most_tokens=int(self._target * MOST_FILL))
+                pieces += cut_hunk(hunk, target_tokens=self._target, most_tokens=self._most_tokens)
         return pieces
 
     def units(self, *, passes: int, apart: bool) -> Iterator[Unit]:
@@ -339,7 +319,7 @@ class _Planner:
         else:
             groups = [_Group(tuple(range(len(self._files))), everyone, "")]
         for pass_number in range(1, passes + 1):
-            packed: dict[tuple[int, ...], list[list[_PlacedPiece]]] = {}
+            packed: dict[tuple[int, ...], list[list[PlacedPiece]]] = {}
             for group in groups:
                 if group.files not in packed:
                     packed[group.files] = self._packed(group.files, pass_number)
@@ -362,51 +342,42 @@ class _Planner:
         groups.append(_Group(unmatched, everyone, f" [{all_names}]"))
         return groups
 
-    def _packed(self, files: Sequence[int], pass_number: int) -> list[list[_PlacedPiece]]:
+    def _packed(self, files: Sequence[int], pass_number: int) -> list[list[PlacedPiece]]:
         """Return the pieces of each unit, in order."""
         paths = [self._files[file].path for file in files]
-        pieces: list[_PlacedPiece] = []
-        weights: list[tuple[int, int, float]] = []
-        before: tuple[object, ...] = (None, None, None, None)
-        for block, (folder, members) in enumerate(related_blocks(paths, pass_number=pass_number)):
+        pieces: list[PlacedPiece] = []
+        for block, members in enumerate(related_blocks(paths, pass_number=pass_number)):
             for member in members:
                 file = files[member]
                 for piece in self._pieces[file]:
-                    # A piece without a section shares it with no other piece.
-                    section = piece.hunk.section or len(pieces)
-                    now = (folder, block, file, section)
-                    bond = BONDS[_shared_levels(before, now)]
-                    weights.append((piece.tokens, self._headers[file], bond))
-                    pieces.append(_PlacedPiece(file, piece))
-                    before = now
-        return [[pieces[index] for index in indices] for indices in pack(weights, self._target)]
+                    groups = (block, file, piece.hunk.section, len(pieces))
+                    pieces.append(PlacedPiece(piece, file, self._headers[file], groups))
+        return pack(pieces, self._most_tokens)
 
-    def _unit(self, placed: Sequence[_PlacedPiece], group: _Group, pass_number: int) -> Unit:
+    def _unit(self, placed: Sequence[PlacedPiece], group: _Group, pass_number: int) -> Unit:
         parts = self._parts(placed)
         name = self._name(parts, pieces_in_file=len(self._pieces[placed[0].file]))
         name += group.label
         if pass_number > 1:
             name += f" (pass {pass_number})"
         matching: set[int] = set()
-        for file, _ in placed:
-            matching |= self._matching[file] & group.experts
-        tokens = sum(piece.tokens for _, piece in placed)
-        tokens += sum(self._headers[file] for file, _ in groupby(file for file, _ in placed))
+        for one in placed:
+            matching |= self._matching[one.file] & group.experts
         return Unit(
             name=name,
             parts=parts,
             experts=tuple(self._experts[index] for index in sorted(matching or group.experts)),
-            tokens=tokens,
+            tokens=_tokens_with_headers(placed),
             pass_number=pass_number,
         )
 
-    def _parts(self, placed: Sequence[_PlacedPiece]) -> tuple[UnitPart, ...]:
+    def _parts(self, placed: Sequence[PlacedPiece]) -> tuple[UnitPart, ...]:
         """Return one part for each file. A piece that repeats rows of another one begins a part of its own."""
         runs: list[tuple[int, list[Piece]]] = []
-        for file, piece in placed:
-            if not runs or file != runs[-1][0] or piece.repeated_rows:
-                runs.append((file, []))
-            runs[-1][1].append(piece)
+        for one in placed:
+            if not runs or one.file != runs[-1][0] or one.piece.repeated_rows:
+                runs.append((one.file, []))
+            runs[-1][1].append(one.piece)
         parts: list[UnitPart] = []
         for file, pieces in runs:
             hunks = tuple(piece.hunk for piece in pieces)
@@ -433,16 +404,6 @@ def _first_of_each_name(experts: Sequence[Expert]) -> tuple[Expert, ...]:
     for expert in reversed(experts):
         by_name[expert.name] = expert
     return tuple(reversed(by_name.values()))
-
-
-def _shared_levels(before: Sequence[object], now: Sequence[object]) -> int:
-    """Return how many levels, from the folder to the section, two consecutive pieces share."""
-    shared = 0
-    for one, other in zip(before, now, strict=True):
-        if one != other:
-            break
-        shared += 1
-    return shared
 
 
 def _line_range(hunks: Sequence[Hunk]) -> str:
