@@ -3,7 +3,8 @@
 In each pass every hunk is in exactly one unit for each expert that applies to its file, and in at least one unit.
 Hunks fill the units in the order of folders and files, each source before its tests, because each call pays for the
 instructions again. A unit ends before the first hunk that does not fit. A function, a file, or a source with its tests
-is divided only if it does not fit into one unit. A hunk that fits is never cut. A larger one becomes even pieces.
+is divided only if it does not fit into one unit. A hunk that fits is never cut. A larger one becomes even pieces, each
+cut after the last blank row or between two changes in the second half of its share, otherwise at the share.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from codeloupe.model.change import Effort, Expert, FileChange, Hunk, Unit, UnitP
 from codeloupe.model.scope import check_pattern
 from codeloupe.planning.globs import Globs
 from codeloupe.planning.related import related_blocks, shuffle_key
-from codeloupe.system.regex import regex
 
 # A prompt cuts longer lines. It is less than a unit of medium effort, so only a line longer than a unit is cut.
 MAX_LINE_BYTES = 8_000
@@ -146,16 +146,8 @@ def _tokens_with_headers(pieces: Sequence[PlacedPiece]) -> int:
     return tokens
 
 
-_TOP_LEVEL = regex(rb"[-+ ][^\s})\]]")
-
-
-# A hunk is cut only if more than this many times the target is left.
-_LEAST_TO_CUT = 1.15
-# How far before and after its even share a piece may end.
-_EARLIEST_CUT = 0.8
-_LATEST_CUT = 1.1
-# A piece repeats at most this many rows of the one before it, and at most this share of the target.
-_MOST_REPEATED_ROWS = 5
+# A piece repeats the last rows of the one before it, unless they are more than this share of the target.
+_REPEATED_ROWS = 5
 _MOST_REPEATED_SHARE = 0.1
 # The sign of the row that says that the row before it has no newline.
 _NO_NEWLINE = b"\\"
@@ -187,68 +179,55 @@ class _Cutter:
         """Yield the pieces in order. Each repeats the last rows of the piece before it if those are short."""
         section = self._section
         previous = 0
-        for start, end in self._ranges():
+        start = 0
+        while start < len(self._rows):
+            end = self._end_of_piece(start)
             begin = self._begin_with_repeated_rows(start, previous)
             section = self._hunk_rows.section_in(previous, begin) or section
             piece = self._hunk_rows.part(begin, end, section)
             yield Piece(piece, start - begin, hunk_tokens(piece))
             previous = start
+            start = end
 
     def _begin_with_repeated_rows(self, start: int, previous: int) -> int:
         """Return where a piece begins that repeats rows before `start`, but none before `previous`."""
-        begin = start
-        for row in range(start - 1, max(previous, start - _MOST_REPEATED_ROWS) - 1, -1):
-            repeated = self._weights[start] - self._weights[row]
-            if repeated > self._target * _MOST_REPEATED_SHARE:
-                break
-            begin = row
-        # The marker of a missing newline says nothing without its row.
-        if begin < start and self._signs[begin] == _NO_NEWLINE:
-            begin += 1
+        begin = max(previous, start - _REPEATED_ROWS)
+        repeated = self._weights[start] - self._weights[begin]
+        if repeated > self._target * _MOST_REPEATED_SHARE or self._signs[begin] == _NO_NEWLINE:
+            return start
         return begin
 
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last row of even parts, each of which ends between two things if possible."""
-        start = 0
-        end = len(self._rows)
-        while start < end:
-            left = self._weights[end] - self._weights[start]
-            if left > self._target * _LEAST_TO_CUT and start + 1 < end:
-                bound = self._best_bound(start, end, left)
-            else:
-                bound = end
-            yield start, bound
-            start = bound
+    def _end_of_piece(self, start: int) -> int:
+        """Return the end of the piece that begins at `start`: the last good place in the second half of its share.
 
-    def _best_bound(self, start: int, end: int, left: float) -> int:
-        """Return the row before which a part that begins at `start` ends best."""
+        The share is an even part of the remaining rows. Without a good place the piece ends with its share.
+        """
+        left = self._weights[-1] - self._weights[start]
+        if left <= self._target or start + 1 == len(self._rows):
+            return len(self._rows)
         share = left / ceil(left / self._target)
+        end = self._row_at(start, share)
+        for row in range(end, self._row_at(start, share / 2) - 1, -1):
+            if self._is_good_place(row):
+                return row
+        if self._signs[end] == _NO_NEWLINE:
+            return end + 1
+        return end
 
-        def row_at(size: float) -> int:
-            row = bisect_right(self._weights, self._weights[start] + share * size) - 1
-            return min(max(row, start + 1), end - 1)
+    def _row_at(self, start: int, tokens: float) -> int:
+        """Return the row before which the rows from `start` have this many tokens, at least the second one."""
+        row = bisect_right(self._weights, self._weights[start] + tokens) - 1
+        return max(row, start + 1)
 
-        ideal = row_at(1.0)
-        candidates = range(row_at(_EARLIEST_CUT), row_at(_LATEST_CUT) + 1)
-        bound = min(candidates, key=lambda row: (self._roughness(row), abs(row - ideal), row))
-        if self._signs[bound] == _NO_NEWLINE:
-            bound += 1
-        return bound
-
-    def _roughness(self, row: int) -> int:
-        """Rate how much a cut before a row separates what belongs together."""
+    def _is_good_place(self, row: int) -> bool:
+        """Return whether a cut before a row is after a blank row or between two changes."""
         before = self._signs[row - 1]
         after = self._signs[row]
-        if after == _NO_NEWLINE:
-            return 5
-        if (before, after) == (b"-", b"+"):
-            return 4
+        # Deleted rows belong to the added rows that replace them.
+        if after == _NO_NEWLINE or (before, after) == (b"-", b"+"):
+            return False
         follows_blank = not self._rows[row - 1][1:].strip()
-        if follows_blank and _TOP_LEVEL.match(self._rows[row]):
-            return 0
-        if (before, after) in ((b"+", b" "), (b"-", b" "), (b"+", b"-")):
-            return 1
-        return 2 if follows_blank else 3
+        return follows_blank or before != after
 
 
 def plan_units(

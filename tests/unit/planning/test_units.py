@@ -217,8 +217,8 @@ def test_a_cut_tears_little_apart() -> None:
     assert len(pieces) > 2
     assert [piece.repeated_rows for piece in pieces] == [0] + [5] * (len(pieces) - 1)
     assert b"".join(own_bodies(pieces)) == body
-    # A cut is made before a definition when one is near.
-    own = own_bodies(cut(hunk_of(FUNCTION * 9), target=150))
+    # A cut is made after a blank line if there is one in the second half of the share.
+    own = own_bodies(cut(hunk_of(FUNCTION * 9), target=300))
     assert len(own) > 3
     assert all(body.startswith(b"+def work") for body in own)
     # A cut does not part old lines from those that replace them.
@@ -226,10 +226,16 @@ def test_a_cut_tears_little_apart() -> None:
         change = context + (b"-" + LINE) * 3 + (b"+" + LINE) * 2
         own = own_bodies(cut(hunk_of(change * 31), target=350))
         assert len(own) > 3
-        assert all(body.startswith(change) for body in own)
-    # A cut that must be inside a change is not between old and new.
-    _, second = own_bodies(cut(hunk_of((b"-" + LINE) * 12 + (b"+" + LINE) * 12)))
-    assert second[:1] != b"+"
+        assert all(body.startswith((change, change.removeprefix(context))) for body in own)
+    # Otherwise the pieces are even.
+    own = own_bodies(cut(hunk_of((b"+" + LINE) * 40), target=200))
+    assert [body.count(b"\n") for body in own] == [13, 13, 14]
+    # The marker of a missing newline stays with its line.
+    for lines in range(8, 24):
+        body = (b"-" + LINE) * lines + b"\\ No newline at end of file\n" + (b"+" + LINE) * 20
+        pieces = cut(hunk_of(body))
+        assert b"".join(own_bodies(pieces)) == body
+        assert not any(piece.hunk.body.startswith(b"\\") for piece in pieces)
 
 
 def test_odd_hunks_are_cut_too() -> None:
