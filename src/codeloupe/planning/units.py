@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import string
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby
 from math import ceil
@@ -277,6 +277,7 @@ class _Planner:
         self._pieces = [self._pieces_of(file) for file in self._files]
         self._headers = [_FILE_HEADER_TOKENS + tokens_of(file.path) for file in self._files]
         self._experts = _first_of_each_name(experts)
+        self._everyone = frozenset(range(len(self._experts)))
         globs = [globs_of(expert) for expert in self._experts]
         self._matching: list[frozenset[int]] = []
         for file in self._files:
@@ -292,11 +293,10 @@ class _Planner:
 
     def units(self, *, passes: int, apart: bool) -> Iterator[Unit]:
         """Yield the units of all passes. Their names may not be unique."""
-        everyone = frozenset(range(len(self._experts)))
-        if apart and len(everyone) > 1:
-            groups = self._groups_apart(everyone)
+        if apart and len(self._experts) > 1:
+            groups = self._groups_apart()
         else:
-            groups = [_Group(tuple(range(len(self._files))), everyone, "")]
+            groups = [_Group(tuple(range(len(self._files))), self._everyone, "")]
         for pass_number in range(1, passes + 1):
             packed: dict[tuple[int, ...], list[list[PlacedPiece]]] = {}
             for group in groups:
@@ -307,18 +307,22 @@ class _Planner:
                     units.sort(key=lambda unit: shuffle_key(unit.name, unit.pass_number))
                 yield from units
 
-    def _groups_apart(self, everyone: frozenset[int]) -> list[_Group]:
+    def _groups_apart(self) -> list[_Group]:
         """Return a group for each expert, one for the joined experts, and one for files that no expert matches."""
-        joined = frozenset(index for index in everyone if self._experts[index].joined)
-        alone = [frozenset((index,)) for index in sorted(everyone - joined)]
+        together: defaultdict[str, list[int]] = defaultdict(list)
+        for index, expert in enumerate(self._experts):
+            if expert.joined:
+                together["default"].append(index)
+            else:
+                together[expert.name].append(index)
         groups: list[_Group] = []
-        for experts in sorted([joined, *alone], key=lambda indices: min(indices, default=0)):
-            name = "default" if experts == joined else self._experts[min(experts)].name
+        for name, indices in together.items():
+            experts = frozenset(indices)
             chosen = tuple(file for file, matching in enumerate(self._matching) if matching & experts)
             groups.append(_Group(chosen, experts, f" [{name}]"))
         unmatched = tuple(file for file, matching in enumerate(self._matching) if not matching)
         all_names = ", ".join(expert.name for expert in self._experts)
-        groups.append(_Group(unmatched, everyone, f" [{all_names}]"))
+        groups.append(_Group(unmatched, self._everyone, f" [{all_names}]"))
         return groups
 
     def _packed(self, files: Sequence[int], pass_number: int) -> list[list[PlacedPiece]]:
@@ -380,9 +384,9 @@ class _Planner:
 def _first_of_each_name(experts: Sequence[Expert]) -> tuple[Expert, ...]:
     """Return the experts without those whose name an earlier expert has."""
     by_name: dict[str, Expert] = {}
-    for expert in reversed(experts):
-        by_name[expert.name] = expert
-    return tuple(reversed(by_name.values()))
+    for expert in experts:
+        by_name.setdefault(expert.name, expert)
+    return tuple(by_name.values())
 
 
 def _line_range(hunks: Sequence[Hunk]) -> str:
