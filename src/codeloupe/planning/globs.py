@@ -190,9 +190,10 @@ async def patterns_of(
         if not is_elsewhere:
             raise
         root = repo.resolve()
-    inside = [_inside(word, root, repo) for word in (*words, *paths)]
+    word_of = {_inside(word, root, repo): word for word in words}
     if not is_elsewhere:
-        await _check_words(dict(zip(inside, words, strict=False)), root, scope, repo)
+        await _check_words(word_of, root, scope, repo)
+    inside = [*word_of, *(_inside(path, root, repo) for path in paths)]
     if "" in inside:
         # The whole repository is named.
         return ()
@@ -209,9 +210,9 @@ def _inside(word: str, root: Path, repo: Path) -> str:
     return "" if relative == "." else relative
 
 
-async def _check_words(words: Mapping[str, str], root: Path, scope: ScopeRequest, repo: Path) -> None:
-    """Raise UsageError for a path that does not exist, on either side of the change or in HEAD; `words` name them."""
-    absent = [path for path in words if path and not os.path.lexists(root / path)]
+async def _check_words(word_of: Mapping[str, str], root: Path, scope: ScopeRequest, repo: Path) -> None:
+    """Raise UsageError for a path that is on neither side of the change nor in HEAD. Its word names it in the error."""
+    absent = [path for path in word_of if path and not os.path.lexists(root / path)]
     if not absent:
         return
     repository = await open_repository(repo)
@@ -222,4 +223,4 @@ async def _check_words(words: Mapping[str, str], root: Path, scope: ScopeRequest
     known = [*await list_files(repository, sides), *await list_head_files(repository)]
     for path in absent:
         if not any(file == path or file.startswith(f"{path}/") for file in known):
-            raise await unknown_word(repository, words[path], nearest_path(path, known))
+            raise await unknown_word(repository, word_of[path], nearest_path(path, known))
