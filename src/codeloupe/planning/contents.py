@@ -58,13 +58,12 @@ def encoding_of(content: bytes, path: str) -> Encoding | None:
                 return None
             return Encoding(name, keeps_lines=False, mark=mark)
     head = content[:_HEAD_BYTES]
-    interleaved = _interleaved(head) if b"\0" in head else None
-    if interleaved is not None:
-        encoding = Encoding(interleaved, keeps_lines=False)
-        if hides_text(content, encoding):
-            return None
-        return encoding
-    return _declared(head, path)
+    interleaved = _interleaved(head)
+    if interleaved is None:
+        return _declared(head, path)
+    if hides_text(content, interleaved):
+        return None
+    return interleaved
 
 
 def _is_mostly_ascii(content: bytes) -> bool:
@@ -95,7 +94,7 @@ def in_utf8(content: bytes, encoding: Encoding) -> bytes | None:
     """Return the content as UTF-8, or None if it is not valid in its encoding."""
     try:
         return codecs.decode(content.removeprefix(encoding.mark), encoding.name).encode("utf-8")
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except ValueError:
         return None
 
 
@@ -111,10 +110,10 @@ def with_decoded_lines(file: FileChange, encoding: Encoding) -> FileChange:
 def _decoded_row(row: bytes, encoding: Encoding) -> bytes:
     if row.isascii():
         return row
-    sign, line = row[:1], row[1:]
-    text = in_utf8(line, encoding)
+    text = in_utf8(row[1:], encoding)
     if text is None or b"\n" in text:
         return row
+    sign = row[:1]
     return sign + text
 
 
@@ -148,17 +147,18 @@ def shown_whole(file: FileChange, text: bytes) -> FileChange:
     rows: list[bytes] = []
     position = 0
     for hunk in file.hunks:
+        # git numbers a hunk without new lines by the line before it.
+        lines_before = hunk.new_start
+        if hunk.new_lines:
+            lines_before -= 1
+        rows += added[position:lines_before]
+        position = max(position, lines_before)
         for line in hunk.lines():
-            if line.new_number is not None:
-                end = line.new_number
-            elif hunk.new_lines:
-                end = hunk.new_start - 1
-            else:
-                end = hunk.new_start
-            rows += added[position:end]
-            position = max(position, end)
             if line.new_number is None:
                 rows.append(b"-" + line.text + b"\n")
+            else:
+                rows += added[position : line.new_number]
+                position = max(position, line.new_number)
     rows += added[position:]
     return _with_rows(file, rows, first=1)
 
@@ -188,7 +188,7 @@ def _with_rows(file: FileChange, rows: list[bytes], *, first: int) -> FileChange
     return replace(file, binary=False, hunks=(hunk,), counts=None)
 
 
-def _interleaved(head: bytes) -> str | None:
+def _interleaved(head: bytes) -> Encoding | None:
     """Detect UTF-16 or UTF-32 without a mark: ASCII characters with NULs in the places of their upper bytes."""
     for name, width, place in _INTERLEAVED:
         count = len(head) // width
@@ -201,7 +201,7 @@ def _interleaved(head: bytes) -> str | None:
         is_ascii = not_ascii <= count * (1 - _INTERLEAVED_SHARE)
         has_nuls = upper_bytes.count(0) >= len(upper_bytes) * _INTERLEAVED_SHARE
         if is_ascii and has_nuls and letters.count(0) < count // 4 + 1:
-            return name
+            return Encoding(name, keeps_lines=False)
     return None
 
 

@@ -57,14 +57,16 @@ def load_experts(
     in_brief: dict[str, bool] = {}
     for name in names:
         if name == DEFAULT:
-            in_brief = {**dict.fromkeys(_IN_DEFAULT, True), **in_brief}
+            for other in _IN_DEFAULT:
+                in_brief.setdefault(other, True)
         else:
             in_brief[name] = False
-    definitions = own or {}
-    files = _files_in(folder) if folder else {}
+    files: Mapping[str, Path] = {}
+    if folder is not None:
+        files = _files_in(folder)
     experts: list[Expert] = []
     for name, is_brief in in_brief.items():
-        values = _definition(name, definitions, files)
+        values = _definition(name, own or {}, files)
         experts.append(_expert(name, values, in_brief=is_brief))
     return tuple(experts)
 
@@ -106,7 +108,9 @@ def _definition(name: str, own: Mapping[str, Mapping[str, Any]], files: Mapping[
     if len(known) > _MOST_LISTED:
         listed += ", …"
     near = yaml.closest(name, known)
-    hint = f"did you mean `{near}`? ({listed})" if near else listed
+    hint = listed
+    if near is not None:
+        hint = f"did you mean `{near}`? ({listed})"
     raise ConfigError(f"there is no expert {name[:60]!r}", hint=hint)
 
 
@@ -137,7 +141,9 @@ def _expert(name: str, values: Mapping[str, Any], *, in_brief: bool) -> Expert:
     )
     if not in_brief:
         return expert
-    focus = (brief,) if brief else expert.focus
+    focus = expert.focus
+    if brief:
+        focus = (brief,)
     return replace(expert, focus=focus, sceptical_of=(), do_not_flag=(), severity_guide=_NONE, joined=True)
 
 
@@ -170,7 +176,9 @@ def _read(name: str, file: Path) -> Mapping[str, Any]:
             if mistake.found:
                 what += f", found {yaml.describe(blamed)}"
             meant = yaml.closest(str(mistake.place[-1]), mistake.choices)
-            hint = f"did you mean `{meant}`?" if meant else "correct this expert's definition"
+            hint = "correct this expert's definition"
+            if meant is not None:
+                hint = f"did you mean `{meant}`?"
             problems.append(Problem(f"{escape(place)}:{line}", what, hint, line))
     if problems:
         raise config_error(problems)
@@ -182,5 +190,8 @@ def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[
 
     Raise ConfigError as `load_experts` does.
     """
-    folder = Path(settings.experts_folder) if settings.experts_folder else None
-    return load_experts(names or settings.experts or (DEFAULT,), own=settings.own_experts, folder=folder)
+    folder: Path | None = None
+    if settings.experts_folder:
+        folder = Path(settings.experts_folder)
+    chosen = names or settings.experts or (DEFAULT,)
+    return load_experts(chosen, own=settings.own_experts, folder=folder)

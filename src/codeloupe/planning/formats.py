@@ -1,14 +1,16 @@
 """Recognise what a content that git calls binary is: media, a font, an archive, a compiled program, or text.
 
 Neither a name nor the beginning of a file proves anything: a hostile author can put the first bytes of a picture in
-front of code. So a format counts only if its structure holds from the first byte to the last. A picture that carries
-other text than the usual metadata is not recognised. All functions are linear in the content.
+front of code. So media and fonts count only if their structure holds from the first byte to the last. A picture that
+carries other text than the usual metadata is not recognised. Rare formats are not recognised either; they are BINARY.
+All functions are linear in the content.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+import tarfile
 import zlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,9 +27,9 @@ _PRINTABLE = bytes((*b"\t\n\r\f", *range(0x20, 0x7F)))
 # The largest share of control characters in a text, and in a text that begins with the mark of a program or archive.
 _MOST_CONTROL = 0.05
 _MOST_CONTROL_AFTER_MARK = 0.02
-# A content with more control characters is still text if this share of it is printable ASCII.
+# A content with more control characters is text if this share of it is printable ASCII.
 _LEAST_PRINTABLE = 0.75
-# The beginning is enough for programs and archives: an untrusted change cannot skip them, and text never is one.
+# The beginning is enough for programs and archives: in an untrusted change an unread one is a gap.
 _PROGRAM_MARKS = (
     b"\x7fELF",
     b"MZ",
@@ -61,7 +63,7 @@ _NOT_THIS_FORMAT = -1
 
 
 class _Format(NamedTuple):
-    """A format, and how to check that a content is nothing else.
+    """A format of media or fonts, and how to check that a content is nothing else.
 
     `mark` is a pattern for the beginning. `end_of` follows the structure and returns where it ends. `is_clean` checks
     the texts in the content.
@@ -79,12 +81,26 @@ def kind_of_content(content: bytes) -> SkipReason | None:
         begins_so = re.match(known.mark, content, re.DOTALL)
         if begins_so and _is_whole(content, known.end_of, known.is_clean):
             return known.kind
+    if _is_tar(content):
+        return SkipReason.ARCHIVE
     by_mark = _kind_by_mark(content)
-    # Real programs and archives are full of bytes that no text has. A script behind such a mark is not.
-    most_control = _MOST_CONTROL if by_mark is None else _MOST_CONTROL_AFTER_MARK
-    if looks_like_text(content, most_control=most_control):
+    if by_mark is not None:
+        # Real programs and archives are full of bytes that no text has. A script behind such a mark is not.
+        if _share_of(_CONTROL, content) > _MOST_CONTROL_AFTER_MARK:
+            return by_mark
         return None
-    return by_mark or SkipReason.BINARY
+    if looks_like_text(content):
+        return None
+    return SkipReason.BINARY
+
+
+def _is_tar(content: bytes) -> bool:
+    """Return whether a content begins with the valid header of a tar file. The files in it may be text."""
+    try:
+        tarfile.TarInfo.frombuf(content[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
 
 
 def _kind_by_mark(content: bytes) -> SkipReason | None:
@@ -97,14 +113,20 @@ def _kind_by_mark(content: bytes) -> SkipReason | None:
     return None
 
 
-def looks_like_text(content: bytes, *, most_control: float = _MOST_CONTROL) -> bool:
+def looks_like_text(content: bytes) -> bool:
     """Return whether a person could read the content. NULs are ignored, and legacy encodings are text as well."""
+    if not content:
+        return True
+    if not content.strip(b"\0"):
+        return False
+    return _share_of(_CONTROL, content) <= _MOST_CONTROL or _share_of(_PRINTABLE, content) >= _LEAST_PRINTABLE
+
+
+def _share_of(characters: bytes, content: bytes) -> float:
+    """Return which share of a content without its NULs are these characters."""
     shown = content.replace(b"\0", b"")
-    control = len(shown) - len(shown.translate(None, _CONTROL))
-    if control <= len(shown) * most_control:
-        return bool(shown) or not content
-    printable = len(shown) - len(shown.translate(None, _PRINTABLE))
-    return most_control == _MOST_CONTROL and printable >= len(shown) * _LEAST_PRINTABLE
+    others = shown.translate(None, characters)
+    return 1 - len(others) / len(shown)
 
 
 def _has_usual_text(content: bytes) -> bool:
@@ -116,10 +138,6 @@ def _has_usual_text(content: bytes) -> bool:
 
 def _has_no_script(content: bytes) -> bool:
     return not _SCRIPT.search(content)
-
-
-def _may_hold_any_text(_content: bytes) -> bool:
-    return True
 
 
 def _is_whole(content: bytes, end_of: Callable[[bytes], int], is_clean: Callable[[bytes], bool]) -> bool:
@@ -298,24 +316,6 @@ def _end_of_mp3(content: bytes) -> int:
     return position
 
 
-def _end_of_matroska(content: bytes) -> int:
-    """Return the end of WebM and Matroska: a header, and a segment that reaches the end or has no stated size."""
-    position = 0
-    has_stated_size = True
-    for mark in (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"):
-        if not content.startswith(mark, position):
-            return _NOT_THIS_FORMAT
-        position += 4
-        width = 9 - (content[position].bit_length() or 8)
-        largest = (1 << 7 * width) - 1
-        size = int.from_bytes(content[position : position + width]) & largest
-        position += width + size
-        has_stated_size = size != largest
-    if has_stated_size:
-        return position
-    return len(content)
-
-
 def _end_of_opentype(content: bytes) -> int:
     """Return the end of TTF and OTF: tables that are in the file and reach its end."""
     count = struct.unpack_from(">H", content, 4)[0]
@@ -336,44 +336,17 @@ def _end_of_web_font(content: bytes) -> int:
     return int.from_bytes(content[8:12])
 
 
-def _end_of_tar(content: bytes) -> int:
-    block = 512
-    position = 0
-    header = content[:block]
-    while header.strip(b"\0"):
-        size = _octal(header[124:136])
-        stated_sum = _octal(header[148:156])
-        # The field of the sum itself counts as spaces.
-        header_sum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-        is_valid = len(header) == block and header[257:262] == b"ustar" and size >= 0
-        if not is_valid or header_sum != stated_sum:
-            return _NOT_THIS_FORMAT
-        blocks = -(-size // block)
-        position += block + blocks * block
-        header = content[position : position + block]
-    has_only_padding = not content[position:].strip(b"\0")
-    if position and has_only_padding:
-        return len(content)
-    return _NOT_THIS_FORMAT
-
-
-def _octal(field: bytes) -> int:
-    return int(field.strip(b" \0") or b"0", 8)
-
-
 _FORMATS = (
     _Format(SkipReason.MEDIA, rb"\x89PNG\r\n\x1a\n", _end_of_png, _has_usual_text),
     _Format(SkipReason.MEDIA, rb"\xff\xd8\xff", _end_of_jpeg, _has_usual_text),
     _Format(SkipReason.MEDIA, rb"GIF8[79]a", _end_of_gif, _has_usual_text),
     _Format(SkipReason.MEDIA, rb"RIFF.{4}WEBP", _end_of_riff, _has_usual_text),
-    _Format(SkipReason.MEDIA, rb"RIFF.{4}(?:WAVE|AVI )", _end_of_riff, _may_hold_any_text),
+    _Format(SkipReason.MEDIA, rb"RIFF.{4}(?:WAVE|AVI )", _end_of_riff, _has_no_script),
     _Format(SkipReason.MEDIA, rb"BM", _end_of_bmp, _has_no_script),
     _Format(SkipReason.MEDIA, rb"\x00\x00[\x01\x02]\x00", _end_of_icon, _has_no_script),
     _Format(SkipReason.MEDIA, rb".{4}ftyp", _end_of_iso_media, _has_usual_text),
     _Format(SkipReason.MEDIA, rb"OggS\x00", _end_of_ogg, _has_usual_text),
     _Format(SkipReason.MEDIA, rb"ID3|\xff", _end_of_mp3, _has_usual_text),
-    _Format(SkipReason.MEDIA, rb"\x1a\x45\xdf\xa3", _end_of_matroska, _has_usual_text),
     _Format(SkipReason.FONT, rb"\x00\x01\x00\x00|OTTO|true", _end_of_opentype, _has_no_script),
     _Format(SkipReason.FONT, rb"wOF[F2].{40}", _end_of_web_font, _has_no_script),
-    _Format(SkipReason.ARCHIVE, rb".{257}ustar", _end_of_tar, _may_hold_any_text),
 )

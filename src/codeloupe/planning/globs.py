@@ -100,7 +100,6 @@ def _one_of(piece: OneOf) -> str:
 _WILD = regex(r"[*?\[]")
 # Comparing a path with a hundred thousand names takes seconds.
 _MOST_COMPARED = 20_000
-_LEAST_SIMILARITY = 0.6
 
 
 def unmatched(patterns: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
@@ -122,49 +121,39 @@ def literal_pattern(path: str) -> str:
 def no_such_files(pattern: str, names: Sequence[str], *, where: str = ", before or after the change") -> UsageError:
     """Return the error for a pattern that matches no file of the repository, with a spelling that would as its hint."""
     meant = _nearest_pattern(pattern.strip("/"), names)
-    hint = "`git ls-files` shows the files there are" if meant is None else f"did you mean {meant}?"
+    hint = "`git ls-files` shows the files there are"
+    if meant is not None:
+        hint = f"did you mean {meant}?"
     return UsageError(f"no file of the repository matches {pattern!r}{where}", hint=hint)
 
 
 def _nearest_pattern(pattern: str, names: Sequence[str]) -> str | None:
-    """Return a similar pattern that matches one of the names: another path, another folder, or another suffix."""
-    before_wildcard = _WILD.split(pattern, maxsplit=1)[0]
-    if before_wildcard == pattern and pattern:
+    """Return a similar pattern: another path, another folder before the wildcard, or another suffix."""
+    wildcard = _WILD.search(pattern)
+    if wildcard is None:
         return nearest_path(pattern, names)
-    folder = before_wildcard.rpartition("/")[0]
-    if folder:
-        folders = [str(PurePosixPath(name).parent) for name in names]
-        near = nearest_path(folder, folders)
-        if near is None:
-            return None
-        return near + pattern.removeprefix(folder)
-    suffixes = {PurePosixPath(name).suffix for name in names}
-    patterns = sorted(f"*{suffix}" for suffix in suffixes if suffix)
-    return _most_like(pattern.removeprefix("**/"), patterns)
+    folder = pattern[: wildcard.start()].rpartition("/")[0]
+    if not folder:
+        return nearest_path(pattern, [f"*{PurePosixPath(name).suffix}" for name in names])
+    near = nearest_path(folder, [str(PurePosixPath(name).parent) for name in names])
+    if near is None:
+        return None
+    return near + pattern.removeprefix(folder)
 
 
 def nearest_path(path: str, names: Sequence[str]) -> str | None:
-    """Return the file or folder whose path is most similar. One with the same name in another folder comes first."""
-    wanted_name = PurePosixPath(path).name.lower()
-    # Dictionaries keep the order and drop repetitions.
-    known: dict[str, None] = {}
-    same_name: dict[str, None] = {}
+    """Return the file or folder whose path, or whose name alone, is spelt most like a path."""
+    spellings: dict[str, str] = {}
     for name in names:
         file = PurePosixPath(name)
-        for place in (file, *file.parents):
-            if not place.name:
-                continue
-            known[str(place)] = None
-            if wanted_name in (place.name.lower(), place.stem.lower()):
-                same_name[str(place)] = None
-    if same_name:
-        return _most_like(path, list(same_name), cutoff=0.0)
-    return _most_like(path, list(known)[:_MOST_COMPARED])
-
-
-def _most_like(word: str, known: Sequence[str], cutoff: float = _LEAST_SIMILARITY) -> str | None:
-    matches = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
-    return matches[0] if matches else None
+        for place in (file, *file.parents[:-1]):
+            spellings[str(place).lower()] = str(place)
+            spellings.setdefault(place.name.lower(), str(place))
+    compared = list(spellings)[:_MOST_COMPARED]
+    matches = difflib.get_close_matches(path.lower(), compared, n=1)
+    if not matches:
+        return None
+    return spellings[matches[0]]
 
 
 async def check_patterns(
@@ -201,9 +190,10 @@ async def patterns_of(
         if not is_elsewhere:
             raise
         root = repo.resolve()
-    inside = [_inside(word, root, repo) for word in (*words, *paths)]
+    word_of = {_inside(word, root, repo): word for word in words}
     if not is_elsewhere:
-        await _check_words(dict(zip(inside, words, strict=False)), root, scope, repo)
+        await _check_words(word_of, root, scope, repo)
+    inside = [*word_of, *(_inside(path, root, repo) for path in paths)]
     if "" in inside:
         # The whole repository is named.
         return ()
@@ -220,9 +210,9 @@ def _inside(word: str, root: Path, repo: Path) -> str:
     return "" if relative == "." else relative
 
 
-async def _check_words(words: Mapping[str, str], root: Path, scope: ScopeRequest, repo: Path) -> None:
-    """Raise UsageError for a path that does not exist, on either side of the change or in HEAD; `words` name them."""
-    absent = [path for path in words if path and not os.path.lexists(root / path)]
+async def _check_words(word_of: Mapping[str, str], root: Path, scope: ScopeRequest, repo: Path) -> None:
+    """Raise UsageError for a path that is on neither side of the change nor in HEAD. Its word names it in the error."""
+    absent = [path for path in word_of if path and not os.path.lexists(root / path)]
     if not absent:
         return
     repository = await open_repository(repo)
@@ -233,4 +223,4 @@ async def _check_words(words: Mapping[str, str], root: Path, scope: ScopeRequest
     known = [*await list_files(repository, sides), *await list_head_files(repository)]
     for path in absent:
         if not any(file == path or file.startswith(f"{path}/") for file in known):
-            raise await unknown_word(repository, words[path], nearest_path(path, known))
+            raise await unknown_word(repository, word_of[path], nearest_path(path, known))

@@ -1,4 +1,4 @@
-"""The part of a project's guidance that goes into one agent call. Pure.
+"""Choose the part of a project's guidance that goes into one agent call. Pure.
 
 Guidance has a budget per call: 10 % of the unit's tokens, at least 250 and at most 1,500. REVIEW.md comes first, then
 the sections of AGENTS.md and CLAUDE.md with "review" in their heading, then the rest from the top. The text is cut at a
@@ -48,22 +48,21 @@ def guidance_for(files: Sequence[str], guidance: Sequence[GuidanceFile]) -> tupl
 
     The deepest come first. The same text is returned only once.
     """
-    nearest: dict[str, GuidanceFile] = {}
-    for folder in dict.fromkeys(file.rpartition("/")[0] for file in files):
-        by_name: dict[str, GuidanceFile] = {}
-        for one in sorted(guidance, key=lambda one: len(one.folder)):
-            if _is_inside(folder, one.folder):
-                by_name[_name(one.path)] = one
-        for one in by_name.values():
-            nearest[one.path] = one
-    names = [_name(one.path) for one in guidance]
-    ranked = sorted(nearest.values(), key=lambda one: (-one.path.count("/"), names.index(_name(one.path)), one.path))
-    applying: dict[str, GuidanceFile] = {}
-    for one in ranked:
-        text = one.text.strip()
-        if text:
-            applying.setdefault(text, one)
-    return tuple(applying.values())
+    deepest_first = sorted(guidance, key=lambda file: file.path.count("/"), reverse=True)
+    nearest: set[str] = set()
+    for folder in {path.rpartition("/")[0] for path in files}:
+        names: set[str] = set()
+        for file in deepest_first:
+            name = _name(file.path)
+            if name not in names and _is_inside(folder, file.folder):
+                names.add(name)
+                nearest.add(file.path)
+    by_text: dict[str, GuidanceFile] = {}
+    for file in deepest_first:
+        text = file.text.strip()
+        if text and file.path in nearest:
+            by_text.setdefault(text, file)
+    return tuple(by_text.values())
 
 
 def guidance_texts(
@@ -71,8 +70,8 @@ def guidance_texts(
 ) -> tuple[GuidanceText, ...]:
     """Return the guidance for a unit with these files, cut to its budget; REVIEW.md comes first."""
     paragraphs: list[_Paragraph] = []
-    for one in guidance_for(files, guidance):
-        paragraphs.extend(_ranked_paragraphs(one))
+    for file in guidance_for(files, guidance):
+        paragraphs.extend(_ranked_paragraphs(file))
     paragraphs.sort(key=lambda paragraph: paragraph.rank)
     budget = guidance_budget(unit_tokens)
     count = _count_within(budget, paragraphs)
@@ -122,7 +121,9 @@ def _ranked_paragraphs(guidance: GuidanceFile) -> list[_Paragraph]:
         level = _heading_level(text)
         if level and (not review_level or level <= review_level):
             heading = text.partition("\n")[0]
-            review_level = level if "review" in heading.lower() else 0
+            review_level = 0
+            if "review" in heading.lower():
+                review_level = level
         if is_review_file:
             rank = 0
         elif review_level:

@@ -16,34 +16,22 @@ _TEST_MARK = regex(r"^tests?_|^test-|(?:_tests?|_spec|-tests?|-spec|\.tests?|\.s
 _TEST_WORD = regex(r"^(?:Test|test)(?=[A-Z])|(?<=[a-z0-9])(?:Tests?|Spec|IT)$")
 
 
-def related_blocks(paths: Sequence[str], *, pass_number: int = 1) -> list[tuple[str, tuple[int, ...]]]:
-    """Group related paths into blocks: a source and its tests. The order differs from pass to pass.
-
-    Return for each block its folder, and the indices of its paths.
-    """
+def related_blocks(paths: Sequence[str], *, pass_number: int = 1) -> list[tuple[int, ...]]:
+    """Return the index of each source with those of its tests. The order differs from pass to pass."""
 
     def order(index: int) -> tuple[object, ...]:
         path = paths[index]
         if pass_number > 1:
             return shuffle_key(path, pass_number), index
-        return (_folder_of(path), path), index
+        folder = path.rpartition("/")[0]
+        return folder, path, index
 
     owners = _owners(paths)
     tests: defaultdict[int, list[int]] = defaultdict(list)
     for test, owner in owners.items():
         tests[owner].append(test)
     sources = [index for index in range(len(paths)) if index not in owners]
-    blocks: list[tuple[str, tuple[int, ...]]] = []
-    for source in sorted(sources, key=order):
-        members = [source, *sorted(tests[source], key=lambda test: (paths[test], test))]
-        if pass_number > 1:
-            members.sort(key=order)
-        blocks.append((_folder_of(paths[source]), tuple(members)))
-    return blocks
-
-
-def _folder_of(path: str) -> str:
-    return path.rpartition("/")[0]
+    return [(source, *sorted(tests[source], key=order)) for source in sorted(sources, key=order)]
 
 
 def shuffle_key(text: str, pass_number: int) -> bytes:

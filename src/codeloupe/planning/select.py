@@ -146,7 +146,6 @@ def select_by_diff(change: Change, settings: Settings) -> Selection:
     locks: list[FileChange] = []
     skipped = _skip_without_diff(change, globs, settings)
     for file in change.files:
-        name = PurePosixPath(file.path).name.lower()
         pattern = globs.unwanted(file.path)
         if pattern is not None:
             skipped.append(left_out(file.path, SkipReason.EXCLUDED, pattern, settings))
@@ -154,15 +153,25 @@ def select_by_diff(change: Change, settings: Settings) -> Selection:
         reason = _reason_by_diff(file, settings)
         if reason is not None:
             skipped.append(left_out(file.path, *reason, settings))
-        elif settings.skip_lock_files and name in _names("readable_lock_files"):
+        elif settings.skip_lock_files and _is_readable_lock_file(file):
             locks.append(file)
-        elif file.status is FileStatus.DELETED and file.hunks:
-            # Only the diff has the content of a deleted file.
-            decoded = decoded_file(file, _whole_by_diff(file), None)
-            kept.append(file if decoded is None else decoded[0])
         else:
-            kept.append(file)
+            kept.append(_with_deleted_text(file))
     return Selection(tuple(kept), tuple(skipped), tuple(locks))
+
+
+def _is_readable_lock_file(file: FileChange) -> bool:
+    return PurePosixPath(file.path).name.lower() in _names("readable_lock_files")
+
+
+def _with_deleted_text(file: FileChange) -> FileChange:
+    """Return a deleted file with its hunks in UTF-8, and any other file as it is: its new content is read later."""
+    if file.status is not FileStatus.DELETED or not file.hunks:
+        return file
+    decoded = decoded_file(file, _whole_by_diff(file), None)
+    if decoded is None:
+        return file
+    return decoded[0]
 
 
 def _skip_without_diff(change: Change, globs: Globs, settings: Settings) -> list[SkippedFile]:
@@ -255,7 +264,9 @@ def decoded_file(file: FileChange, old: bytes | None, new: bytes | None) -> tupl
 
     Return None if the content needs no decoding or cannot be decoded. Without an `old` content every line is added.
     """
-    content = old or b"" if new is None else new
+    content = new
+    if content is None:
+        content = old or b""
     encoding = encoding_of(content, file.path)
     if encoding is None:
         return None
@@ -298,10 +309,10 @@ def _submodule_detail(file: FileChange) -> str:
 
 
 def _reason_by_name(file: FileChange, settings: Settings) -> _Reason | None:
+    if _is_readable_lock_file(file):
+        return None
     path = PurePosixPath(file.path)
     name = path.name.lower()
-    if name in _names("readable_lock_files"):
-        return None
     if settings.skip_lock_files and name in _names("other_lock_files"):
         return SkipReason.LOCK_FILE, ""
     if settings.skip_vendored:
@@ -347,7 +358,9 @@ def _has_content(blob: str | None) -> bool:
 
 def _whole_by_diff(file: FileChange) -> bytes:
     """Return the content that a diff adds or deletes in full."""
-    kind = "deleted" if file.status is FileStatus.DELETED else "added"
+    kind = "added"
+    if file.status is FileStatus.DELETED:
+        kind = "deleted"
     parts: list[bytes] = []
     for hunk in file.hunks:
         for line in hunk.lines():
@@ -414,7 +427,9 @@ def _reason_by_encoding(content: bytes, encoding: Encoding, settings: Settings) 
     name = encoding.name.upper().removesuffix("-LE").removesuffix("-BE")
     if not encoding.keeps_lines and in_utf8(content, encoding) is None:
         return SkipReason.UNREADABLE, f"it is not the {name} that it says it is"
-    shortest_word = _HIDDEN_WORD_LENGTH_IF_UNTRUSTED if settings.untrusted else _HIDDEN_WORD_LENGTH
+    shortest_word = _HIDDEN_WORD_LENGTH
+    if settings.untrusted:
+        shortest_word = _HIDDEN_WORD_LENGTH_IF_UNTRUSTED
     if hides_text(content, encoding, least=shortest_word):
         return SkipReason.UNREADABLE, f"it is one text as {name} and another one byte by byte"
     return None

@@ -1,15 +1,17 @@
 """Divide a change into units, each for one agent call. Pure, deterministic, and linear in the diff.
 
 In each pass every hunk is in exactly one unit for each expert that applies to its file, and in at least one unit.
-Related hunks stay together: those of a function, a file, a source and its tests, a folder. Units are well filled,
-because each call pays for the instructions again. A hunk that fits is never cut. A larger one becomes even pieces.
+Hunks fill the units in the order of folders and files, each source before its tests, because each call pays for the
+instructions again. A unit ends before the first hunk that does not fit. A function, a file, or a source with its tests
+is divided only if it does not fit into one unit. A hunk that fits is never cut. A larger one becomes even pieces, each
+cut after the last blank row or between two changes in the second half of its share, otherwise at the share.
 """
 
 from __future__ import annotations
 
 import string
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby
 from math import ceil
@@ -23,7 +25,6 @@ from codeloupe.model.change import Effort, Expert, FileChange, Hunk, Unit, UnitP
 from codeloupe.model.scope import check_pattern
 from codeloupe.planning.globs import Globs
 from codeloupe.planning.related import related_blocks, shuffle_key
-from codeloupe.system.regex import regex
 
 # A prompt cuts longer lines. It is less than a unit of medium effort, so only a line longer than a unit is cut.
 MAX_LINE_BYTES = 8_000
@@ -79,100 +80,77 @@ def globs_of(expert: Expert) -> Globs:
     return Globs(include, exclude)
 
 
-# A unit may exceed its target this much, to avoid tiny units and separated pieces.
-MOST_FILL = 1.3
-# A little above the target, because the places to end a unit are more often before it than after it.
-_BEST_FILL = 1.08
-# A unit below this fill is never ended if there are more pieces.
-_LEAST_FILL = 0.6
-# A unit below this fill may be added to another one up to MOST_FILL.
-_TINY_FILL = 0.5
-# How many of the last units may get more pieces.
-_OPEN_UNITS = 16
-# The cost of ending a unit before a piece, as a share of a unit that is too small or too large. The index is how much
-# the piece shares with the one before it: nothing, the folder, the block, the file, the section.
-BONDS = 0.0, 0.05, 0.2, 0.3, 0.6
-_SAME_FILE_BOND = BONDS[3]
-
-
-def pack(weights: Sequence[tuple[int, int, float]], target_tokens: int) -> list[tuple[int, ...]]:
-    """Pack pieces into units, and return the indices of the pieces of each unit, in order.
-
-    The weight of a piece is its tokens, the tokens of its file's header, and the cost of ending a unit before it. Each
-    piece is in exactly one unit. An earlier unit with room gets more pieces. A unit has at most MOST_FILL times
-    `target_tokens`, unless it is a single piece.
-    """
-    units: list[list[int]] = []
-    sizes: list[int] = []
-    start = 0
-    while start < len(weights):
-        end, tokens = _end_of(weights, start, target_tokens)
-        indices = range(start, end)
-        unit = _unit_with_room(sizes, tokens, target_tokens)
-        if unit is None:
-            units.append(list(indices))
-            sizes.append(tokens)
-        else:
-            units[unit] += indices
-            sizes[unit] += tokens
-        start = end
-    return [tuple(sorted(indices)) for indices in units]
-
-
-def _unit_with_room(sizes: Sequence[int], tokens: int, target_tokens: int) -> int | None:
-    """Return the index of the last unit that has room for more tokens, or None."""
-    oldest = max(0, len(sizes) - _OPEN_UNITS)
-    for index in range(len(sizes) - 1, oldest - 1, -1):
-        is_tiny = min(tokens, sizes[index]) < target_tokens * _TINY_FILL
-        most_fill = MOST_FILL if is_tiny else _BEST_FILL
-        if tokens + sizes[index] <= target_tokens * most_fill:
-            return index
-    return None
-
-
-def _end_of(weights: Sequence[tuple[int, int, float]], start: int, target_tokens: int) -> tuple[int, int]:
-    """Return the best end for a unit that begins at `start`, and its tokens."""
-    tokens = sum(weights[start][:2])
-    best = (start + 1, tokens)
-    best_cost = float("inf")
-    for index in range(start + 1, len(weights)):
-        own, header, bond = weights[index]
-        fill = tokens / target_tokens
-        cost = 2 - fill
-        if fill >= _LEAST_FILL:
-            cost = bond + abs(fill - _BEST_FILL)
-        if cost <= best_cost:
-            best = (index, tokens)
-            best_cost = cost
-        is_other_file = bond < _SAME_FILE_BOND
-        more = own + header if is_other_file else own
-        if tokens + more > target_tokens * MOST_FILL:
-            return best
-        tokens += more
-    return len(weights), tokens
-
-
-_TOP_LEVEL = regex(rb"[-+ ][^\s})\]]")
-
-
-# A hunk is cut only if more than this many times the target is left.
-_LEAST_TO_CUT = 1.15
-# How far before and after its even share a piece may end.
-_EARLIEST_CUT = 0.8
-_LATEST_CUT = 1.1
-# A piece repeats at most this many rows of the one before it, and at most this share of the target.
-_MOST_REPEATED_ROWS = 5
-_MOST_REPEATED_SHARE = 0.1
-# The sign of the row that says that the row before it has no newline.
-_NO_NEWLINE = b"\\"
-
-
 class Piece(NamedTuple):
     """A hunk or a part of one. The first `repeated_rows` of its body are in the piece before it too."""
 
     hunk: Hunk
     repeated_rows: int
     tokens: int
+
+
+# A unit may have this many times the target. It ends before this limit, so the mean is near the target.
+MOST_FILL = 1.3
+
+
+class PlacedPiece(NamedTuple):
+    """A piece, the index of its file, the tokens of the line that names the file, and the groups that it belongs to.
+
+    The groups go from large to small: a source with its tests, a file, a function, and the piece alone.
+    """
+
+    piece: Piece
+    file: int
+    header_tokens: int
+    groups: tuple[object, ...]
+
+
+def pack(pieces: Sequence[PlacedPiece], most_tokens: int) -> list[list[PlacedPiece]]:
+    """Fill units in order, each with at most `most_tokens` unless it is a single piece.
+
+    A source with its tests, a file or a function is divided only if it does not fit into one unit.
+    """
+    if not pieces:
+        return []
+    units: list[list[PlacedPiece]] = [[]]
+    tokens_in_unit = 0
+    for group in _groups_that_fit(pieces, most_tokens):
+        tokens = _tokens_with_headers(group)
+        if units[-1] and tokens_in_unit + tokens > most_tokens:
+            units.append([])
+            tokens_in_unit = 0
+        units[-1] += group
+        tokens_in_unit += tokens
+    return units
+
+
+def _groups_that_fit(
+    pieces: Sequence[PlacedPiece], most_tokens: int, *, level: int = 0
+) -> Iterator[Sequence[PlacedPiece]]:
+    """Yield the pieces in order, in the largest groups that fit into one unit. A piece that does not fit is alone."""
+    if len(pieces) == 1 or _tokens_with_headers(pieces) <= most_tokens:
+        yield pieces
+        return
+    for _, group in groupby(pieces, key=lambda placed: placed.groups[level]):
+        yield from _groups_that_fit(tuple(group), most_tokens, level=level + 1)
+
+
+def _tokens_with_headers(pieces: Sequence[PlacedPiece]) -> int:
+    """Return the tokens of pieces. A line names the file above the first of its pieces."""
+    tokens = 0
+    file: int | None = None
+    for placed in pieces:
+        if placed.file != file:
+            tokens += placed.header_tokens
+        tokens += placed.piece.tokens
+        file = placed.file
+    return tokens
+
+
+# A piece repeats the last rows of the one before it, unless they are more than this share of the target.
+_REPEATED_ROWS = 5
+_MOST_REPEATED_SHARE = 0.1
+# The sign of the row that says that the row before it has no newline.
+_NO_NEWLINE = b"\\"
 
 
 def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece, ...]:
@@ -201,68 +179,55 @@ class _Cutter:
         """Yield the pieces in order. Each repeats the last rows of the piece before it if those are short."""
         section = self._section
         previous = 0
-        for start, end in self._ranges():
+        start = 0
+        while start < len(self._rows):
+            end = self._end_of_piece(start)
             begin = self._begin_with_repeated_rows(start, previous)
             section = self._hunk_rows.section_in(previous, begin) or section
             piece = self._hunk_rows.part(begin, end, section)
             yield Piece(piece, start - begin, hunk_tokens(piece))
             previous = start
+            start = end
 
     def _begin_with_repeated_rows(self, start: int, previous: int) -> int:
         """Return where a piece begins that repeats rows before `start`, but none before `previous`."""
-        begin = start
-        for row in range(start - 1, max(previous, start - _MOST_REPEATED_ROWS) - 1, -1):
-            repeated = self._weights[start] - self._weights[row]
-            if repeated > self._target * _MOST_REPEATED_SHARE:
-                break
-            begin = row
-        # The marker of a missing newline says nothing without its row.
-        if begin < start and self._signs[begin] == _NO_NEWLINE:
-            begin += 1
+        begin = max(previous, start - _REPEATED_ROWS)
+        repeated = self._weights[start] - self._weights[begin]
+        if repeated > self._target * _MOST_REPEATED_SHARE or self._signs[begin] == _NO_NEWLINE:
+            return start
         return begin
 
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last row of even parts, each of which ends between two things if possible."""
-        start = 0
-        end = len(self._rows)
-        while start < end:
-            left = self._weights[end] - self._weights[start]
-            if left > self._target * _LEAST_TO_CUT and start + 1 < end:
-                bound = self._best_bound(start, end, left)
-            else:
-                bound = end
-            yield start, bound
-            start = bound
+    def _end_of_piece(self, start: int) -> int:
+        """Return the end of the piece that begins at `start`: the last good place in the second half of its share.
 
-    def _best_bound(self, start: int, end: int, left: float) -> int:
-        """Return the row before which a part that begins at `start` ends best."""
+        The share is an even part of the remaining rows. Without a good place the piece ends with its share.
+        """
+        left = self._weights[-1] - self._weights[start]
+        if left <= self._target or start + 1 == len(self._rows):
+            return len(self._rows)
         share = left / ceil(left / self._target)
+        end = self._row_at(start, share)
+        for row in range(end, self._row_at(start, share / 2) - 1, -1):
+            if self._is_good_place(row):
+                return row
+        if self._signs[end] == _NO_NEWLINE:
+            return end + 1
+        return end
 
-        def row_at(size: float) -> int:
-            row = bisect_right(self._weights, self._weights[start] + share * size) - 1
-            return min(max(row, start + 1), end - 1)
+    def _row_at(self, start: int, tokens: float) -> int:
+        """Return the row before which the rows from `start` have this many tokens, at least the second one."""
+        row = bisect_right(self._weights, self._weights[start] + tokens) - 1
+        return max(row, start + 1)
 
-        ideal = row_at(1.0)
-        candidates = range(row_at(_EARLIEST_CUT), row_at(_LATEST_CUT) + 1)
-        bound = min(candidates, key=lambda row: (self._roughness(row), abs(row - ideal), row))
-        if self._signs[bound] == _NO_NEWLINE:
-            bound += 1
-        return bound
-
-    def _roughness(self, row: int) -> int:
-        """Rate how much a cut before a row separates what belongs together."""
+    def _is_good_place(self, row: int) -> bool:
+        """Return whether a cut before a row is after a blank row or between two changes."""
         before = self._signs[row - 1]
         after = self._signs[row]
-        if after == _NO_NEWLINE:
-            return 5
-        if (before, after) == (b"-", b"+"):
-            return 4
+        # Deleted rows belong to the added rows that replace them.
+        if after == _NO_NEWLINE or (before, after) == (b"-", b"+"):
+            return False
         follows_blank = not self._rows[row - 1][1:].strip()
-        if follows_blank and _TOP_LEVEL.match(self._rows[row]):
-            return 0
-        if (before, after) in ((b"+", b" "), (b"-", b" "), (b"+", b"-")):
-            return 1
-        return 2 if follows_blank else 3
+        return follows_blank or before != after
 
 
 def plan_units(
@@ -294,13 +259,6 @@ def plan_units(
     return tuple(units)
 
 
-class _PlacedPiece(NamedTuple):
-    """A piece, and the index of its file."""
-
-    file: int
-    piece: Piece
-
-
 class _Group(NamedTuple):
     """Files that are packed together for some experts, all by index, and a label for the names of their units."""
 
@@ -315,9 +273,11 @@ class _Planner:
     def __init__(self, files: Sequence[FileChange], target: int, experts: Sequence[Expert]) -> None:
         self._files = tuple(file for file in files if not file.is_bare)
         self._target = target
+        self._most_tokens = int(target * MOST_FILL)
         self._pieces = [self._pieces_of(file) for file in self._files]
         self._headers = [_FILE_HEADER_TOKENS + tokens_of(file.path) for file in self._files]
         self._experts = _first_of_each_name(experts)
+        self._everyone = frozenset(range(len(self._experts)))
         globs = [globs_of(expert) for expert in self._experts]
         self._matching: list[frozenset[int]] = []
         for file in self._files:
@@ -328,18 +288,17 @@ class _Planner:
         pieces: list[Piece] = []
         for hunk in file.hunks:
             if hunk.body:
-                pieces += cut_hunk(hunk, target_tokens=self._target, most_tokens=int(self._target * MOST_FILL))
+                pieces += cut_hunk(hunk, target_tokens=self._target, most_tokens=self._most_tokens)
         return pieces
 
     def units(self, *, passes: int, apart: bool) -> Iterator[Unit]:
         """Yield the units of all passes. Their names may not be unique."""
-        everyone = frozenset(range(len(self._experts)))
-        if apart and len(everyone) > 1:
-            groups = self._groups_apart(everyone)
+        if apart and len(self._experts) > 1:
+            groups = self._groups_apart()
         else:
-            groups = [_Group(tuple(range(len(self._files))), everyone, "")]
+            groups = [_Group(tuple(range(len(self._files))), self._everyone, "")]
         for pass_number in range(1, passes + 1):
-            packed: dict[tuple[int, ...], list[list[_PlacedPiece]]] = {}
+            packed: dict[tuple[int, ...], list[list[PlacedPiece]]] = {}
             for group in groups:
                 if group.files not in packed:
                     packed[group.files] = self._packed(group.files, pass_number)
@@ -348,65 +307,60 @@ class _Planner:
                     units.sort(key=lambda unit: shuffle_key(unit.name, unit.pass_number))
                 yield from units
 
-    def _groups_apart(self, everyone: frozenset[int]) -> list[_Group]:
+    def _groups_apart(self) -> list[_Group]:
         """Return a group for each expert, one for the joined experts, and one for files that no expert matches."""
-        joined = frozenset(index for index in everyone if self._experts[index].joined)
-        alone = [frozenset((index,)) for index in sorted(everyone - joined)]
+        together: defaultdict[str, list[int]] = defaultdict(list)
+        for index, expert in enumerate(self._experts):
+            if expert.joined:
+                together["default"].append(index)
+            else:
+                together[expert.name].append(index)
         groups: list[_Group] = []
-        for experts in sorted([joined, *alone], key=lambda indices: min(indices, default=0)):
-            name = "default" if experts == joined else self._experts[min(experts)].name
+        for name, indices in together.items():
+            experts = frozenset(indices)
             chosen = tuple(file for file, matching in enumerate(self._matching) if matching & experts)
             groups.append(_Group(chosen, experts, f" [{name}]"))
         unmatched = tuple(file for file, matching in enumerate(self._matching) if not matching)
         all_names = ", ".join(expert.name for expert in self._experts)
-        groups.append(_Group(unmatched, everyone, f" [{all_names}]"))
+        groups.append(_Group(unmatched, self._everyone, f" [{all_names}]"))
         return groups
 
-    def _packed(self, files: Sequence[int], pass_number: int) -> list[list[_PlacedPiece]]:
+    def _packed(self, files: Sequence[int], pass_number: int) -> list[list[PlacedPiece]]:
         """Return the pieces of each unit, in order."""
         paths = [self._files[file].path for file in files]
-        pieces: list[_PlacedPiece] = []
-        weights: list[tuple[int, int, float]] = []
-        before: tuple[object, ...] = (None, None, None, None)
-        for block, (folder, members) in enumerate(related_blocks(paths, pass_number=pass_number)):
+        pieces: list[PlacedPiece] = []
+        for block, members in enumerate(related_blocks(paths, pass_number=pass_number)):
             for member in members:
                 file = files[member]
                 for piece in self._pieces[file]:
-                    # A piece without a section shares it with no other piece.
-                    section = piece.hunk.section or len(pieces)
-                    now = (folder, block, file, section)
-                    bond = BONDS[_shared_levels(before, now)]
-                    weights.append((piece.tokens, self._headers[file], bond))
-                    pieces.append(_PlacedPiece(file, piece))
-                    before = now
-        return [[pieces[index] for index in indices] for indices in pack(weights, self._target)]
+                    groups = (block, file, piece.hunk.section, len(pieces))
+                    pieces.append(PlacedPiece(piece, file, self._headers[file], groups))
+        return pack(pieces, self._most_tokens)
 
-    def _unit(self, placed: Sequence[_PlacedPiece], group: _Group, pass_number: int) -> Unit:
+    def _unit(self, placed: Sequence[PlacedPiece], group: _Group, pass_number: int) -> Unit:
         parts = self._parts(placed)
         name = self._name(parts, pieces_in_file=len(self._pieces[placed[0].file]))
         name += group.label
         if pass_number > 1:
             name += f" (pass {pass_number})"
         matching: set[int] = set()
-        for file, _ in placed:
-            matching |= self._matching[file] & group.experts
-        tokens = sum(piece.tokens for _, piece in placed)
-        tokens += sum(self._headers[file] for file, _ in groupby(file for file, _ in placed))
+        for one in placed:
+            matching |= self._matching[one.file] & group.experts
         return Unit(
             name=name,
             parts=parts,
             experts=tuple(self._experts[index] for index in sorted(matching or group.experts)),
-            tokens=tokens,
+            tokens=_tokens_with_headers(placed),
             pass_number=pass_number,
         )
 
-    def _parts(self, placed: Sequence[_PlacedPiece]) -> tuple[UnitPart, ...]:
+    def _parts(self, placed: Sequence[PlacedPiece]) -> tuple[UnitPart, ...]:
         """Return one part for each file. A piece that repeats rows of another one begins a part of its own."""
         runs: list[tuple[int, list[Piece]]] = []
-        for file, piece in placed:
-            if not runs or file != runs[-1][0] or piece.repeated_rows:
-                runs.append((file, []))
-            runs[-1][1].append(piece)
+        for one in placed:
+            if not runs or one.file != runs[-1][0] or one.piece.repeated_rows:
+                runs.append((one.file, []))
+            runs[-1][1].append(one.piece)
         parts: list[UnitPart] = []
         for file, pieces in runs:
             hunks = tuple(piece.hunk for piece in pieces)
@@ -430,19 +384,9 @@ class _Planner:
 def _first_of_each_name(experts: Sequence[Expert]) -> tuple[Expert, ...]:
     """Return the experts without those whose name an earlier expert has."""
     by_name: dict[str, Expert] = {}
-    for expert in reversed(experts):
-        by_name[expert.name] = expert
-    return tuple(reversed(by_name.values()))
-
-
-def _shared_levels(before: Sequence[object], now: Sequence[object]) -> int:
-    """Return how many levels, from the folder to the section, two consecutive pieces share."""
-    shared = 0
-    for one, other in zip(before, now, strict=True):
-        if one != other:
-            break
-        shared += 1
-    return shared
+    for expert in experts:
+        by_name.setdefault(expert.name, expert)
+    return tuple(by_name.values())
 
 
 def _line_range(hunks: Sequence[Hunk]) -> str:

@@ -49,7 +49,10 @@ class Choice:
     """Which experts apply to which files, by their places; of one name the first counts."""
 
     def __init__(self, experts: Sequence[Expert]) -> None:
-        self.experts = tuple({one.name: one for one in reversed(experts)}.values())[::-1]
+        by_name: dict[str, Expert] = {}
+        for one in experts:
+            by_name.setdefault(one.name, one)
+        self.experts = tuple(by_name.values())
 
     def matching(self, path: str) -> frozenset[int]:
         return frozenset(place for place, one in enumerate(self.experts) if globs_of(one).unwanted(path) is None)

@@ -109,7 +109,7 @@ def test_the_configuration_beats_the_folder_and_the_folder_what_is_built_in(fold
 
 def test_default_means_the_experts_of_an_ordinary_review_unless_one_is_named_or_defined_anew() -> None:
     defaults = load_experts([DEFAULT])
-    assert load_experts(["sql", "default"], own={"sql": SQL}) == (*defaults, *load_experts(["sql"], own={"sql": SQL}))
+    assert load_experts(["sql", "default"], own={"sql": SQL}) == (*load_experts(["sql"], own={"sql": SQL}), *defaults)
     experts = load_experts(["default", "security"])
     assert load_experts(["security"])[0] in experts
     assert len(experts) == len(defaults)

@@ -10,7 +10,7 @@ from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import check_pattern
 from codeloupe.planning.contents import shown_whole
-from codeloupe.planning.globs import Globs
+from codeloupe.planning.globs import Globs, no_such_files
 from codeloupe.planning.select import HEAD_BYTES, FileContent, select_by_content, select_by_diff
 from codeloupe.source.files import TextReader
 from tests.review_factories import make_plan
@@ -257,6 +257,23 @@ def test_a_pattern_fits_paths_as_git_reads_it(row: str) -> None:
     fitting, _, others = paths.rpartition("|")
     reasons = {path: Globs((), (pattern,)).unwanted(path) for path in (*fitting.split(), *others.split())}
     assert reasons == dict.fromkeys(fitting.split(), f"by the pattern {pattern}") | dict.fromkeys(others.split())
+
+
+def test_a_pattern_that_matches_nothing_gets_the_nearest_spelling() -> None:
+    names = ["src/app.py", "docs/guide.md", "a/deep/folder/of/Parts/special.py", "README.md"]
+    suggestions = {
+        "scr/*.py": "src/*.py",
+        "/doc/**": "docs/**",
+        "*.pyy": "*.py",
+        "src/ap.py": "src/app.py",
+        "specal.py": "a/deep/folder/of/Parts/special.py",
+        "parts": "a/deep/folder/of/Parts",
+        "readme": "README.md",
+    }
+    for pattern, meant in suggestions.items():
+        assert no_such_files(pattern, names).hint == f"did you mean {meant}?"
+    for pattern in ("elsewhere", "elsewhere/**", "*.rs"):
+        assert "did you mean" not in no_such_files(pattern, names).hint
 
 
 def test_without_include_patterns_everything_is_wanted_and_exclude_wins() -> None:

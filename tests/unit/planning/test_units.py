@@ -7,7 +7,16 @@ from msgspec.structs import replace
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Effort, Expert, FileChange, FileStatus, Hunk, Unit
 from codeloupe.planning.related import related_blocks
-from codeloupe.planning.units import BONDS, MAX_LINE_BYTES, MOST_FILL, Piece, cut_hunk, pack, plan_units, tokens_of
+from codeloupe.planning.units import (
+    MAX_LINE_BYTES,
+    MOST_FILL,
+    Piece,
+    PlacedPiece,
+    cut_hunk,
+    pack,
+    plan_units,
+    tokens_of,
+)
 from tests.rows import each
 from tests.unit.planning.plan_samples import LINE, added_file, check_plan, expert, hunk_of, modified_file, own_body
 
@@ -106,11 +115,10 @@ def test_sizes() -> None:
     assert [unit.parts[0].repeated_rows for unit in units] == [0] + [5] * (len(units) - 1)
     first, second = units[0].parts[0].hunks[0], units[1].parts[0].hunks[0]
     assert second.new_start + 5 == first.new_start + first.new_lines
-    # A piece that joins another hunk of its file stays a part of its own.
-    (small,) = modified_file("a.py", 34).hunks
-    body = (b"+" + LINE) * 74 + b"+\n+def second():\n" + (b"+" + LINE) * 61
-    other = hunk_of(body, old_start=200, new_start=200)
-    (joined, _) = plan(FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(small, other)), effort=Effort.HIGH)
+    # A piece in the same unit as the piece before it stays a part of its own.
+    body = (b"+" + LINE) * 48 + b"+\n+def second():\n" + (b"+" + LINE) * 50 + b"+\n+def third():\n" + (b"+" + LINE) * 72
+    three_pieces = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(hunk_of(body, old_start=200, new_start=200),))
+    (joined, _) = plan(three_pieces, effort=Effort.HIGH)
     assert [(part.file.path, part.repeated_rows) for part in joined.parts] == [("a.py", 0), ("a.py", 5)]
     assert joined.files == ("a.py",)
 
@@ -209,8 +217,8 @@ def test_a_cut_tears_little_apart() -> None:
     assert len(pieces) > 2
     assert [piece.repeated_rows for piece in pieces] == [0] + [5] * (len(pieces) - 1)
     assert b"".join(own_bodies(pieces)) == body
-    # A cut is made before a definition when one is near.
-    own = own_bodies(cut(hunk_of(FUNCTION * 9), target=150))
+    # A cut is made after a blank line if there is one in the second half of the share.
+    own = own_bodies(cut(hunk_of(FUNCTION * 9), target=300))
     assert len(own) > 3
     assert all(body.startswith(b"+def work") for body in own)
     # A cut does not part old lines from those that replace them.
@@ -218,10 +226,16 @@ def test_a_cut_tears_little_apart() -> None:
         change = context + (b"-" + LINE) * 3 + (b"+" + LINE) * 2
         own = own_bodies(cut(hunk_of(change * 31), target=350))
         assert len(own) > 3
-        assert all(body.startswith(change) for body in own)
-    # A cut that must be inside a change is not between old and new.
-    _, second = own_bodies(cut(hunk_of((b"-" + LINE) * 12 + (b"+" + LINE) * 12)))
-    assert second[:1] != b"+"
+        assert all(body.startswith((change, change.removeprefix(context))) for body in own)
+    # Otherwise the pieces are even.
+    own = own_bodies(cut(hunk_of((b"+" + LINE) * 40), target=200))
+    assert [body.count(b"\n") for body in own] == [13, 13, 14]
+    # The marker of a missing newline stays with its line.
+    for lines in range(8, 24):
+        body = (b"-" + LINE) * lines + b"\\ No newline at end of file\n" + (b"+" + LINE) * 20
+        pieces = cut(hunk_of(body))
+        assert b"".join(own_bodies(pieces)) == body
+        assert not any(piece.hunk.body.startswith(b"\\") for piece in pieces)
 
 
 def test_odd_hunks_are_cut_too() -> None:
@@ -241,7 +255,7 @@ def test_odd_hunks_are_cut_too() -> None:
 
 
 def blocks(*paths: str) -> list[tuple[str, ...]]:
-    return [tuple(paths[place] for place in places) for _, places in related_blocks(paths)]
+    return [tuple(paths[place] for place in places) for places in related_blocks(paths)]
 
 
 def test_related_files_are_near() -> None:
@@ -265,14 +279,17 @@ def test_related_files_are_near() -> None:
     assert blocks("a.py", "a.py", "test_a.py") == [("a.py", "test_a.py"), ("a.py",)]
 
 
-STRANGER, SAME_FOLDER, SAME_BLOCK, SAME_FILE, SAME_SECTION = BONDS
+def packed(*pieces: tuple[int, str] | int, header: int = 0) -> list[tuple[int, ...]]:
+    """The tokens of the pieces of each unit of at most 1,000, by the block, file and function of each piece.
 
-
-def packed(*pieces: tuple[int, float] | int, header: int = 0) -> list[tuple[int, ...]]:
-    """The tokens of the pieces of each unit, packed for a target of 1,000."""
-    given = [(piece, STRANGER) if isinstance(piece, int) else piece for piece in pieces]
-    weights = [(tokens, header, bond) for tokens, bond in given]
-    return [tuple(weights[place][0] for place in unit) for unit in pack(weights, 1_000)]
+    They are the letters of a word: `abc` is function `c` of file `b` of block `a`. A number alone is another block.
+    """
+    placed: list[PlacedPiece] = []
+    for number, given in enumerate(pieces):
+        tokens, groups = given if isinstance(given, tuple) else (given, chr(number) * 3)
+        piece = Piece(hunk_of(b"+x\n"), 0, tokens)
+        placed.append(PlacedPiece(piece, ord(groups[1]), header, (*groups, number)))
+    return [tuple(one.piece.tokens for one in unit) for unit in pack(placed, 1_000)]
 
 
 def test_units_are_filled_in_order() -> None:
@@ -282,27 +299,29 @@ def test_units_are_filled_in_order() -> None:
     assert packed(400, 300, 300, 500, 400) == [(400, 300, 300), (500, 400)]
     # A piece larger than a unit is alone.
     assert packed(900, 5_000, 900) == [(900,), (5_000,), (900,)]
-    # What is left over makes the last unit larger.
-    assert packed(500, 500, 250) == [(500, 500, 250)]
-    # Crumbs join a unit that has room, the nearest first; two halves are not joined to more than is asked for.
-    assert packed(900, 700, 400, 1_200) == [(900,), (700, 400), (1_200,)]
-    assert packed(400, 1_200, 400, 1_200) == [(400, 400), (1_200,), (1_200,)]
-    assert packed(600, 1_200, 620) == [(600,), (1_200,), (620,)]
-    # A unit ends where the bond is weakest.
-    near = [(500, STRANGER), (400, SAME_FILE)]
-    for weak, strong in (
-        (STRANGER, SAME_FOLDER),
-        (SAME_FOLDER, SAME_BLOCK),
-        (SAME_BLOCK, SAME_FILE),
-        (SAME_FILE, SAME_SECTION),
-    ):
-        assert packed(*near, (350, weak), (350, strong), (600, SAME_SECTION))[0] == (500, 400)
-        assert packed(*near, (350, strong), (350, weak), (600, SAME_SECTION))[0] == (500, 400, 350)
-    # The header of a file counts once a unit.
-    assert packed(600, (200, SAME_FILE), (200, SAME_FILE), header=300) == [(600, 200, 200)]
-    assert packed(600, (200, SAME_FOLDER), (200, SAME_FOLDER), header=300) == [(600,), (200, 200)]
-    # Pieces that come together from afar keep their order.
-    assert packed(100, 1_290, 101, 1_290, 102) == [(100, 101, 102), (1_290,), (1_290,)]
+    # A unit ends before the first piece that does not fit, even if a later one would.
+    assert packed(600, 500, 400) == [(600,), (500, 400)]
+    # The header of a file counts once for consecutive pieces.
+    assert packed((600, "abc"), (200, "abc"), header=200) == [(600, 200)]
+    assert packed((600, "abc"), (200, "axc"), header=200) == [(600,), (200,)]
+
+
+@each(
+    ("kind", "whole"),
+    {"source with tests": ("abc", "ade"), "file": ("abc", "abd"), "function": ("abc", "abc")}.items(),
+)
+def test_a_group_that_fits_into_one_unit_is_not_divided(kind: str, whole: tuple[str, str]) -> None:
+    first, second = whole
+    assert packed((600, "xyz"), (300, first), (300, second)) == [(600,), (300, 300)], kind
+    # One that does not fit into any unit also fills the unit before it.
+    assert packed((600, "xyz"), (300, first), (800, second)) == [(600, 300), (800,)], kind
+
+
+def test_only_the_group_that_does_not_fit_is_divided() -> None:
+    function = (300, "abf"), (300, "abf")
+    assert packed((600, "abc"), *function, (300, "abd")) == [(600,), (300, 300, 300)]
+    file = (300, "abc"), (300, "abd")
+    assert packed((600, "axc"), *file, (300, "ayc")) == [(600,), (300, 300, 300)]
 
 
 def test_tokens_are_estimated_near_what_a_tokenizer_counts() -> None:
