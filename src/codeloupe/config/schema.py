@@ -184,8 +184,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         (),
         kinds.names_of(*UNREAD_CLASSES),
         "Which kinds of files may stay unread without making the review incomplete. Media and fonts always may. In a "
-        "trusted change every kind may except too_large, minified, and source files that are not_shown. In an "
-        "untrusted change only the kinds named here may.",
+        "trusted change every kind except too_large may, but of source files only those that are generated or "
+        "vendored. In an untrusted change only the kinds named here may.",
     )
     untrusted: bool = _switch(
         "Review a change by somebody you do not trust: configuration comes from the base branch, suppressions in the "
