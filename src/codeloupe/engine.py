@@ -291,23 +291,17 @@ def _of_lock_files(plan: Prepared) -> ReviewerResult:
 
 
 def _coverage(job: Job, results: Sequence[ReviewerResult]) -> Coverage:
+    """Return what was reviewed; a file with a failed unit was not."""
     plan = job.plan
     read, unchanged = with_and_without_lines(plan.files)
-    # If agents review, analysers do not make a file a reviewed one.
-    of_agents = [result for result in results if result.units]
-    asked = of_agents or [result for result in results if result.units_total]
-    unreviewed = frozenset[str]()
-    if plan.units and not of_agents:
-        # Every agent reviewer failed before its first unit.
-        unreviewed = frozenset(file for unit in plan.units for file in unit.files)
-    elif asked:
-        unreviewed = frozenset.intersection(*(result.unreviewed for result in asked))
+    failed = tuple(unit for result in results for unit in result.units_failed)
+    unreviewed = {file for unit in failed for file in unit.files}
     return Coverage(
         files_total=plan.selection.total,
         files_reviewed=sum(file.path not in unreviewed for file in read) + len(plan.lock_files),
         skipped=(*plan.selection.skipped, *unchanged),
         units_total=sum(result.units_total for result in results),
-        units_failed=tuple(unit for result in results for unit in result.units_failed),
+        units_failed=failed,
         units=tuple(unit for result in results for unit in result.units),
     )
 

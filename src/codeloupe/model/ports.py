@@ -68,8 +68,7 @@ AGENTS = "agents"
 class ReviewerResult(Struct, frozen=True, kw_only=True):
     """What a reviewer returns: valid claims, anchored where possible; failed units; usage.
 
-    `completed` maps each reporter to the files that it reviewed completely. `unreviewed` names the files about which
-    the reviewer can say nothing. `units` records who answered each unit.
+    `completed` maps each reporter to the files that it reviewed completely. `units` records who answered each unit.
     """
 
     claims: tuple[Claim, ...] = ()
@@ -79,7 +78,6 @@ class ReviewerResult(Struct, frozen=True, kw_only=True):
     units_failed: tuple[FailedUnit, ...] = ()
     errors: tuple[ReviewError, ...] = ()
     usage: Usage = Usage()
-    unreviewed: frozenset[str] = frozenset()
 
 
 class ClaimProof(Struct, frozen=True, kw_only=True):

@@ -27,10 +27,7 @@ from codeloupe.reviewers.asking import Asker, CallOptions, Exchange, Failure, He
 from codeloupe.reviewers.prompt import Prompt, PromptMaterial, review_prompt
 from codeloupe.source.files import TextReader
 
-INVALID_ANSWER = "invalid_answer"
 INVALID_ITEM = "invalid_item"
-# A longer list is no review of a few hunks, and anchoring each claim costs time.
-_MOST_CLAIMS = 200
 _MOST_INVALID_LISTED = 20
 # The text of an unreadable answer is kept for people, but not those of thousands of units.
 _MOST_DETAILS = 50
@@ -72,12 +69,11 @@ class AgentReviewer(Struct, kw_only=True):
 
 
 class _UnitResult(Struct, frozen=True, kw_only=True):
-    """What a unit gave; `failed` if it is not complete. `is_unread` if nothing of it was reviewed."""
+    """What a unit gave; `failed` if it is not complete."""
 
     record: UnitRecord
     claims: tuple[Claim, ...] = ()
     failed: FailedUnit | None = None
-    is_unread: bool = False
     errors: tuple[ReviewError, ...] = ()
 
 
@@ -135,8 +131,6 @@ class _Run:
         errors += _failover_errors(results, self._reviewer.agents)
         failed = tuple(one.failed for one in results if one.failed)
         incomplete = {file for unit in failed for file in unit.files}
-        read = {file for one in results if not one.is_unread for file in one.record.files}
-        asked = {file for unit in units for file in unit.files}
         return ReviewerResult(
             claims=tuple(claim for one in results for claim in one.claims),
             completed={AGENTS: frozenset(file.path for file in self._plan.files) - incomplete},
@@ -144,7 +138,6 @@ class _Run:
             units_total=len(units),
             units_failed=failed,
             errors=tuple(errors),
-            unreviewed=frozenset(asked - read),
         )
 
     def _not_asked_error(self) -> list[ReviewError]:
@@ -180,10 +173,6 @@ class _Run:
         claims = self._claims(unit, exchange.heard)
         failure = exchange.failure
         files = unit.files
-        if failure is None and len(claims) > _MOST_CLAIMS:
-            reason = f"{len(claims):,} findings in one answer, of which only the most severe {_MOST_CLAIMS} are kept"
-            failure = Failure(INVALID_ANSWER, reason)
-        is_unread = failure is not None and not claims
         cut_files = _files_with_cut_lines(unit)
         if failure is None and cut_files:
             reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(cut_files)}"
@@ -197,19 +186,16 @@ class _Run:
             if exchange.was_asked:
                 message = f"{self._reviewer.info.type} could not review {name}: {failure.reason}"
                 errors.append(ReviewError(failure.kind, message, self._detail(exchange.heard)))
-        kept = tuple(sorted(claims, key=lambda claim: claim.severity.value)[:_MOST_CLAIMS])
-        return _UnitResult(record=record, claims=kept, failed=failed, is_unread=is_unread, errors=tuple(errors))
+        return _UnitResult(record=record, claims=tuple(claims), failed=failed, errors=tuple(errors))
 
     def _claims(self, unit: Unit, heard: Sequence[Heard[ReviewAnswer]]) -> list[Claim]:
-        """Return the claims of all answers to a unit; one that a second answer repeats is made once."""
-        made: dict[tuple[object, ...], Claim] = {}
+        """Return the claims of all answers to a unit; one that a second answer repeats word by word is made once."""
+        made: dict[Claim, None] = {}
         for one in heard:
             for raw in one.answer.claims:
                 claim = self._anchorer.place(raw, self._origin(raw, unit, one.agent), unit_files=unit.files)
-                title = " ".join(claim.title.split()).casefold()
-                key = (claim.file, claim.line_start, claim.severity, title, claim.evidence)
-                made.setdefault(key, claim)
-        return list(made.values())
+                made[claim] = None
+        return list(made)
 
     def _origin(self, raw: RawClaim, unit: Unit, agent: str) -> Origin:
         """Return who reports a claim. Under a joined checklist the category says which expert it belongs to."""

@@ -493,11 +493,9 @@ def _proof_of(fields: _ProofFields) -> ClaimProof:
         raise ValueError(f"missing field: reason (claim {fields.claim})")
     suggestion = fields.suggestion.strip()
     has_replacement = bool(fields.replacement.strip())
-    if proof is Proof.REFUTED and (suggestion or has_replacement):
+    if proof is not Proof.CONFIRMED and (suggestion or has_replacement):
         # Fixes are asked for confirmed claims only, so this proof contradicts itself.
-        raise ValueError(f"invalid proof: refuted, but with a fix (claim {fields.claim})")
-    if proof is not Proof.CONFIRMED:
-        return ClaimProof(proof=proof, reason=reason)
+        raise ValueError(f"invalid proof: {proof.value}, but with a fix (claim {fields.claim})")
     replacement = None
     if has_replacement:
         replacement = fields.replacement

@@ -1,8 +1,8 @@
 """Asking agents: one question goes to the agents of a chain until one gives an exact answer.
 
 An agent whose answer is not exact gets the full question once more. If that answer is not exact either, or the agent
-cannot answer for any reason except budget or cancellation, the next agent of the chain gets the question. Reviews and
-verifications ask in the same way.
+cannot answer for any reason except budget or cancellation, the next agent of the chain gets the question. An agent that
+cannot be used, or failed three times in a row, is not asked again. Reviews and verifications ask in the same way.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, Usage
 from codeloupe.model.events import AgentActivity, Warned
 from codeloupe.model.ports import Agent, AskAgent, EventSink, Plan, Transcript
 from codeloupe.model.review import Unanswered
+from codeloupe.reviewers.answers import INVALID_ANSWER
 from codeloupe.reviewers.prompt import PROMPT_VERSION, Prompt, again, new_fence
 
 UNEXPECTED_ERROR = "unexpected_error"
+# The label of a request whose answer must not come from the ledger.
+FRESH = "fresh"
 # A service that gave no answer takes no money.
 _FREE = (
     errors.InvalidRequest,
@@ -70,6 +73,9 @@ class Failure(Struct, frozen=True):
     reason: str
 
 
+_NO_FAILURE = Failure("", "")
+
+
 class Heard(Struct, Generic[_Answer], frozen=True):
     """One answer as it was read, with its text and who gave it."""
 
@@ -91,6 +97,15 @@ class Exchange(Struct, Generic[_Answer], frozen=True, kw_only=True):
     unanswered: tuple[Unanswered, ...] = ()
     from_ledger: bool = False
     was_asked: bool = True
+
+
+class _Turn(Struct, Generic[_Answer], frozen=True):
+    """What one agent answered; `result` is the exact answer, or `failure` says why there is none."""
+
+    heard: tuple[Heard[_Answer], ...]
+    failure: Failure
+    was_asked: bool = True
+    result: AgentResult | None = None
 
 
 class CallOptions(Struct, frozen=True, kw_only=True):
@@ -210,37 +225,18 @@ class Asker:
         for agent in self._agents:
             prompt = make_prompt(self.can_read_tree(agent))
             self.warn_once(prompt.notes, emit)
-            failure = Failure("no_answer", "it was not asked")
-            for question in (prompt, again(prompt)):
-                request = self._request(question, agent, unit=unit, labels=labels or {})
-                try:
-                    result = await self._answer(request, agent, emit)
-                    answer = await _read(read, result)
-                except CircuitOpen as stopped:
-                    # If only the second question was not asked, the first answer is why the unit is incomplete.
-                    if question is prompt:
-                        failure = stopped.failure
-                    break
-                except Exception as error:  # noqa: BLE001 - any error means that this agent did not answer
-                    was_asked = was_asked or not _is_refused(error)
-                    failure = self._note_error(error, agent, unit)
-                    break
-                was_asked = True
-                heard.append(Heard(answer, agent.name, result.output))
-                if not answer.problem:
-                    self._circuits[agent.name].note_answer()
-                    return Exchange(
-                        heard=tuple(heard),
-                        answered_by=agent.name,
-                        model=result.model,
-                        unanswered=_unanswered(failures),
-                        from_ledger=result.from_ledger,
-                    )
-                failure = Failure("invalid_answer", shortened(answer.problem))
-                warn(f"{agent.name} did not answer exactly about {unit}: {failure.reason}", emit)
-            else:
-                self._circuits[agent.name].note_failure(failure, lasts=False)
-            failures[agent.name] = failure
+            turn = await self._ask_agent(agent, prompt, read, unit=unit, emit=emit, labels=labels or {})
+            heard += turn.heard
+            was_asked = was_asked or turn.was_asked
+            if turn.result is not None:
+                return Exchange(
+                    heard=tuple(heard),
+                    answered_by=agent.name,
+                    model=turn.result.model,
+                    unanswered=_unanswered(failures),
+                    from_ledger=turn.result.from_ledger,
+                )
+            failures[agent.name] = turn.failure
             if self._exhausted is not None:
                 break
         return Exchange(
@@ -249,6 +245,50 @@ class Asker:
             unanswered=_unanswered(failures),
             was_asked=was_asked,
         )
+
+    async def _ask_agent(
+        self,
+        agent: Agent,
+        prompt: Prompt,
+        read: Callable[[AgentResult], _Answer],
+        *,
+        unit: str,
+        emit: EventSink,
+        labels: dict[str, str],
+    ) -> _Turn[_Answer]:
+        """Ask one agent, and once more if its answer is not exact.
+
+        An answer that the ledger had is not the agent's last word: if the second one was stored and is not exact
+        either, the agent itself is asked.
+        """
+        request = self._request(prompt, agent, unit=unit, labels=labels)
+        second_request = self._request(again(prompt), agent, unit=unit, labels=labels)
+        fresh_request = replace(second_request, labels={**second_request.labels, FRESH: "yes"})
+        heard: list[Heard[_Answer]] = []
+        failure: Failure | None = None
+        was_stored = False
+        for question in (request, second_request, fresh_request):
+            if question is fresh_request and not was_stored:
+                break
+            try:
+                result = await self._answer(question, agent, emit)
+                answer = await _read(read, result)
+            except CircuitOpen as stopped:
+                # If only the second question was not asked, the first answer is why the unit is incomplete.
+                return _Turn(tuple(heard), failure or stopped.failure, was_asked=bool(heard))
+            except Exception as error:  # noqa: BLE001 - any error means that this agent did not answer
+                was_asked = bool(heard) or not _is_refused(error)
+                return _Turn(tuple(heard), self._note_error(error, agent, unit), was_asked=was_asked)
+            heard.append(Heard(answer, agent.name, result.output))
+            if not answer.problem:
+                self._circuits[agent.name].note_answer()
+                return _Turn(tuple(heard), _NO_FAILURE, result=result)
+            was_stored = result.from_ledger
+            failure = Failure(INVALID_ANSWER, shortened(answer.problem))
+            warn(f"{agent.name} did not answer exactly about {unit}: {failure.reason}", emit)
+        last_failure = failure or _NO_FAILURE
+        self._circuits[agent.name].note_failure(last_failure, lasts=False)
+        return _Turn(tuple(heard), last_failure)
 
     def can_read_tree(self, agent: Agent) -> bool:
         """Tell whether an agent may read the reviewed tree."""

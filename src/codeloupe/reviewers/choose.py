@@ -236,9 +236,13 @@ class Team(Struct):
     def _ask(self, one: ChosenReviewer) -> AskAgent:
         """Return the function that puts a question to one of a reviewer's agents."""
         caller = self.calls.caller(self.settings, fresh=self.fresh, key_of=review_key, repo=self.repo)
+        fresh_caller = self.calls.caller(self.settings, fresh=True, key_of=review_key, repo=self.repo)
 
         async def ask(request: AgentRequest, agent: Agent, emit: AgentEventSink) -> AgentResult:
-            return await caller.call(request, agent=agent, chain=one.agents, emit=emit)
+            from codeloupe.reviewers.asking import FRESH
+
+            chosen = fresh_caller if FRESH in request.labels else caller
+            return await chosen.call(request, agent=agent, chain=one.agents, emit=emit)
 
         return ask
 
@@ -294,7 +298,6 @@ async def _result_of(reviewer: Reviewer, plan: Plan, emit: EventSink) -> Reviewe
         units_total=1,
         units_failed=(FailedUnit(name, files, reason),),
         errors=(ReviewError("reviewer_failed", f"{name} could not review: {reason}"),),
-        unreviewed=frozenset(files),
     )
 
 

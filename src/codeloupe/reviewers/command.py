@@ -109,14 +109,12 @@ class ExternalReviewer:
         words = _one_line(reply.words or reply.reason)
         errors.append(ReviewError(reply.kind, f"{reviewer} could not review: {words}", _detail(reply.raw)))
         emit(LaneFinished(reviewer, len(reply.claims), usage.duration_seconds, reason))
-        unreviewed = frozenset[str]() if reply.claims else frozenset(paths)
         return ReviewerResult(
             claims=reply.claims,
             units_total=1,
             units_failed=(FailedUnit(reviewer, paths, reason),),
             errors=tuple(errors),
             usage=usage,
-            unreviewed=unreviewed,
         )
 
 

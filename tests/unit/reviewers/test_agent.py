@@ -16,7 +16,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.ports import AGENTS, Agent, AgentEventSink, Plan, ReviewerResult
 from codeloupe.model.review import FAILOVER, ReviewerInfo, Unanswered
 from codeloupe.planning.units import MAX_LINE_BYTES
-from codeloupe.reviewers.asking import CallOptions
+from codeloupe.reviewers.asking import FRESH, CallOptions
 from codeloupe.reviewers.prompt import FINDINGS_SCHEMA, PROMPT_VERSION
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS, with_enough_time
@@ -72,7 +72,6 @@ def test_each_unit_is_asked_about_and_its_claims_are_placed_in_the_code(tmp_path
     places = [(found.file, found.line_start, found.anchored) for found in result.claims]
     assert places == [("b.py", 8, True), ("c.py", 4, True), ("c.py", 41, True)]
     assert (result.units_total, result.units_failed, result.errors) == (3, (), ())
-    assert result.unreviewed == frozenset()
     assert result.completed == {AGENTS: frozenset(FILES)}
     assert [(event.lane, event.units) for event in events if isinstance(event, UnitsPlanned)] == [("scripted", 3)]
     assert isinstance(events[-1], LaneFinished)
@@ -218,7 +217,6 @@ def test_a_timeout_fails_its_unit_alone_and_is_reported(tmp_path: Path, caplog: 
     )
     assert [found.file for found in result.claims] == ["a.py"]
     assert result.units_total == 3
-    assert result.unreviewed == {"b.py"}
     assert result.completed == {AGENTS: frozenset({"a.py", "c.py"})}
     assert [error.kind for error in result.errors] == ["timeout"]
     assert result.errors[0].message in warnings(events)
@@ -236,7 +234,7 @@ def test_two_unreadable_answers_make_the_unit_incomplete(tmp_path: Path) -> None
     [first, second] = agent.requests
     assert second == replace(first, prompt=f"{first.prompt}\n\n{ONCE_MORE}")
     assert reasons(result)["a.py"].startswith("invalid json")
-    assert (result.claims, result.unreviewed) == ((), frozenset({"a.py"}))
+    assert result.claims == ()
     assert (result.errors[-1].kind, result.errors[-1].detail) == ("invalid_answer", "%%% no idea what %%%")
     assert result.errors[-1].message in warnings(events)
     # A missing field is named.
@@ -282,11 +280,11 @@ def test_claims_of_both_answers_are_kept_and_a_repeated_one_is_made_once(tmp_pat
     assert len(agent.requests) == 2
     titles = [(found.title, found.line_start) for found in result.claims]
     assert sorted(titles, key=str) == [("the total is never reset", None), ("wrong result", 4), ("wrong result", 9)]
-    assert (result.units_failed, result.unreviewed) == ((), frozenset())
+    assert result.units_failed == ()
     # Without an exact answer they are kept too, and the unit is incomplete.
     result, _ = result_of(tmp_path, prose)
     assert len(result.claims) == 2
-    assert (set(reasons(result)), result.unreviewed) == ({"a.py"}, frozenset())
+    assert set(reasons(result)) == {"a.py"}
     assert result.completed == {AGENTS: frozenset()}
 
 
@@ -325,18 +323,36 @@ def test_an_item_that_cannot_be_read_is_asked_for_again_and_noted(tmp_path: Path
         assert all(error.message in warnings(events) for error in result.errors)
 
 
-def test_a_flood_of_findings_is_incomplete_and_the_most_severe_are_kept(tmp_path: Path) -> None:
+def test_all_findings_of_a_long_answer_are_kept(tmp_path: Path) -> None:
     flood = [claim("a.py", number % 50, severity="low", title=f"no {number}") for number in range(900)]
     result, _ = result_of(tmp_path, answer(*flood, claim("a.py", 7, severity="critical")))
-    assert len(result.claims) == 200
-    assert result.claims[0].severity is Severity.CRITICAL
-    assert reasons(result)["a.py"].startswith("901 findings in one answer")
+    assert (len(result.claims), result.units_failed) == (901, ())
+
+
+def test_two_findings_with_one_title_and_place_are_two_claims(tmp_path: Path) -> None:
+    items = [claim("a.py", 1, title="Bug", body=body) for body in ("The index is wrong.", "The path is wrong.")]
+    result, _ = result_of(tmp_path, answer(*items))
+    assert [found.body for found in result.claims] == ["The index is wrong.", "The path is wrong."]
+
+
+def test_an_inexact_answer_from_the_ledger_is_not_the_last_word_of_an_agent(tmp_path: Path) -> None:
+    agent = ScriptedAgent([answer()])
+    asked: list[AgentRequest] = []
+
+    async def ask(request: AgentRequest, asked_agent: Agent, emit: AgentEventSink) -> AgentResult:
+        asked.append(request)
+        if FRESH in request.labels:
+            return await asked_agent.run(request, emit)
+        return replace(await ScriptedAgent([Text("LGTM")]).run(request, emit), from_ledger=True)
+
+    reviewer = make_reviewer(agent, ask=ask)
+    result = asyncio.run(reviewer.review(make_plan(tmp_path, ONE), lambda _event: None))
+    assert (result.units_failed, len(asked), len(agent.requests)) == ((), 3, 1)
 
 
 def test_the_end_of_a_line_that_was_not_sent_is_a_gap_in_its_own_file(tmp_path: Path) -> None:
     result, _ = result_of(tmp_path, answer(), files={"a.py": HIDDEN})
     assert "sent without their ends" in reasons(result)["a.py"]
-    assert result.unreviewed == frozenset()
     files = {"a.py": "x = 1\n", "b.py": HIDDEN, "c.py": "y = 2\n", "d.py": HIDDEN}
     result, agent = result_of(tmp_path, answer(), files=files)
     assert len(agent.requests) == 1
@@ -372,7 +388,7 @@ class TestFailover:
         result, events = review(make_plan(tmp_path, FILES), first, second)
         asked = [request.labels["unit"] for request in second.requests]
         assert sorted(asked) == ["b.py", "c.py"]
-        assert (result.units_failed, result.unreviewed) == ((), frozenset())
+        assert result.units_failed == ()
         assert [(found.file, found.reporter) for found in result.claims] == [("a.py", "codex"), ("b.py", "gemini")]
         records = {one.unit: (one.answered_by, one.unanswered) for one in result.units}
         assert records == {
