@@ -59,7 +59,6 @@ from codeloupe.store.baseline import read_baseline
 _log = logging.getLogger(__name__)
 _PARTIAL_TREE = "the repository is very large, so the agent gets a copy of only the files around the change"
 _FIRST_ROUND = "there is no earlier review of this branch, so --since-last reports everything"
-_OFFLINE = "only the analysers reviewed this change: {}; `codeloupe doctor` says how to set one up"
 
 
 class Job(Struct, frozen=True, kw_only=True):

@@ -157,6 +157,63 @@ def test_a_rule_that_an_agent_names_suppresses_nothing(way: str, start: Any, hom
     assert (review.verdict.value, review.exit_code) == ("FAIL", 1)
 
 
+def test_a_verification_gets_the_words_of_all_reports_of_a_defect(start: Any) -> None:
+    rounds = start(CODE)
+    other = claim("high", title="Folder entry may be missing", body="The folder index may be None for an empty number.")
+    model = Model(claim(), other, proof="refuted")
+    review = rounds.review(model)
+    [verification] = model.verifications
+    assert len(review.findings) == 1
+    assert all(words in verification.prompt for words in (claim()["title"], other["title"], other["body"]))
+
+
+def test_a_comment_never_accepts_more_than_what_was_claimed_when_it_was_first_seen(start: Any) -> None:
+    rounds = start(CODE.replace(CALL, f"    # codeloupe: ignore the caller checks it\n{CALL}"))
+    model = Model(claim("medium", line=3))
+    assert outcome(rounds.review(model)) == ("PASS", True, 0)
+    model.claims = [claim("critical", line=3)]
+    for fresh in (True, False, True):
+        assert outcome(rounds.review(model, fresh=fresh)) == ("FAIL", True, 1)
+
+
+def test_a_claim_on_deleted_lines_stays_while_the_change_deletes_them(start: Any, repository: GitRepository) -> None:
+    check = "    if not user.is_admin:\n        raise PermissionError(page)\n"
+    code = f"def show(user, page):\n{check}    body = render(page)\n    return body\n"
+    rounds = start(CODE)
+    repository.commit_files({"views.py": code}, branch="with-check")
+    repository.commit_files({"views.py": code.replace(check, "")}, branch="without-check")
+    found = claim(file="views.py", line=2, quote=check.rstrip(), title="The permission check was removed")
+    model = Model({**found, "body": "Deleting the admin check lets every visitor render restricted pages."})
+    assert outcome(rounds.review(model, base="with-check")) == ("FAIL", True, 1)
+    model.claims = []
+    model.proof = "unproven"
+    repository.commit_files({"views.py": code.replace(check, "").replace("render(page)", "render(page, user)")})
+    assert outcome(rounds.review(model, base="with-check")) == ("FAIL", True, 1)
+    assert "raise PermissionError(page)" in model.verifications[-1].prompt
+
+
+@pytest.mark.parametrize("way", ["baseline", "dismissal"])
+@pytest.mark.parametrize(
+    ("before", "after", "exit_code"),
+    [
+        pytest.param('TOKEN = "{one}"\n', 'TOKEN = "{one}"\n\nLIMIT = 3\n', 0, id="the same key"),
+        pytest.param('TOKEN = "{one}"\n', 'TOKEN = "{other}"\n', 1, id="another key in its place"),
+    ],
+)
+def test_a_suppression_of_a_secret_is_for_that_secret(
+    before: str, after: str, exit_code: int, way: str, start: Any, home: Path
+) -> None:
+    keys = {name: "gh" + "p_" + letter * 18 + "9Zq4Rm7Tx2Wk5Lp8Bn" for name, letter in (("one", "K"), ("other", "V"))}
+    rounds = start(before.format(**keys))
+    rounds.state = home / "codeloupe"
+    found = only(rounds.review())
+    words = {"baseline": ("baseline", "add"), "dismissal": ("history", "dismiss")}[way]
+    accepted = codeloupe(*words, found.fingerprint, "--reason", "revoked", cwd=rounds.repository.path)
+    assert accepted.exit_code == 0, accepted.stderr
+    rounds.commit({FILE: after.format(**keys)})
+    assert rounds.review().exit_code == exit_code
+
+
 @pytest.mark.defect("F12")
 def test_a_finding_that_a_comment_hides_is_listed_as_silenced(start: Any) -> None:
     rounds = start(SHELL)

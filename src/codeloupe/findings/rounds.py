@@ -23,6 +23,9 @@ from codeloupe.model.finding import Claim, ClaimEnd, Finding, FindingStatus, Pro
 from codeloupe.model.ports import AGENTS, ClaimProof, ReviewerResult, Verification
 from codeloupe.model.review import Policy
 
+# A verification need not hear the same defect in more words than these.
+_MOST_OTHER_WORDS = 3
+
 
 class Recording(Enum):
     """The meaning of a verification's result for a claim."""
@@ -154,7 +157,7 @@ def _judge_new(case: Case, round_: Round, names: _Names) -> Judged | None:
         return None
     claims: list[Claim] = []
     checks: dict[int, Recording] = {}
-    _add_reports(claims, checks, reports, round_, repeatable=frozenset())
+    _add_reports(claims, checks, reports, round_)
     name = names.new(claims[0], round_.places)
     return Judged(_finding(claims, FindingStatus.NEW, name, round_.policy), checks)
 
@@ -180,9 +183,7 @@ def _judge_earlier(case: Case, earlier: Finding, round_: Round) -> Judged | None
         if recording is not None:
             checks[len(claims)] = recording
         claims.append(claim)
-    # A claim that is verified anew is one of this round.
-    settled_before = [index for index in range(len(claims)) if checks.get(index) is not Recording.RECORD]
-    _add_reports(claims, checks, reports, round_, repeatable=frozenset(settled_before))
+    _add_reports(claims, checks, reports, round_)
     status = FindingStatus.REGRESSED if is_back or was_closed else FindingStatus.OPEN
     finding = _finding(claims, status, earlier.fingerprint, round_.policy)
     if checks:
@@ -193,7 +194,7 @@ def _judge_earlier(case: Case, earlier: Finding, round_: Round) -> Judged | None
 
 def _judge_claim(one: Located, reports: Sequence[Claim], case: Case, round_: Round) -> tuple[Claim, Recording | None]:
     """Return an earlier claim as it is after this round, and how its verification is recorded if it needs one."""
-    claim = one.claim
+    claim = replace(one.claim, other_words=())
     if not reports and round_.places.is_gone(claim):
         # It keeps the place that it had, so that it is known again if its file comes back.
         return replace(one.stored, end=ClaimEnd.GONE), None
@@ -262,27 +263,16 @@ def _recording(one: Located, round_: Round, *, is_repeated: bool) -> Recording |
     return Recording.KEEP_UNLESS_REFUTED if one.is_same else Recording.END_UNLESS_CONFIRMED
 
 
-def _add_reports(
-    claims: list[Claim],
-    checks: dict[int, Recording],
-    reports: Iterable[Claim],
-    round_: Round,
-    *,
-    repeatable: frozenset[int],
-) -> None:
+def _add_reports(claims: list[Claim], checks: dict[int, Recording], reports: Iterable[Claim], round_: Round) -> None:
     """Add the reports of a round to the claims of a finding, and their verifications to the checks.
 
-    A report that repeats a `repeatable` claim and is not more severe adds no claim. Other claims are verified in this
-    round. A report repeats such a claim only if it needs no proof or has the same words, since a verification is about
-    words.
+    A report that repeats a claim and is not more severe adds no claim; its words are for the claim's verification.
     """
     for report in _from_worst(reports):
         for index, claim in enumerate(claims):
             is_repeated = claim.end is None and _repeats(report, claim)
-            if not is_repeated or report.severity.is_worse_than(claim.severity):
-                continue
-            if index in repeatable or not needs_proof(report, round_.policy) or stems_of(report) == stems_of(claim):
-                claims[index] = _seen_by_both(claim, report)
+            if is_repeated and not report.severity.is_worse_than(claim.severity):
+                claims[index] = _with_report(claim, report)
                 break
         else:
             if needs_proof(report, round_.policy):
@@ -290,9 +280,13 @@ def _add_reports(
             claims.append(_with_code(report, round_.places))
 
 
-def _seen_by_both(claim: Claim, report: Claim) -> Claim:
+def _with_report(claim: Claim, report: Claim) -> Claim:
+    """Return a claim that was also reported in other words."""
     looks = dict.fromkeys((*_looks(claim), *_looks(report)))
-    return replace(claim, seen_by=tuple(looks))
+    other_words = claim.other_words
+    if stems_of(report) != stems_of(claim):
+        other_words = (*other_words, f"{report.title}\n{report.body}".strip())[:_MOST_OTHER_WORDS]
+    return replace(claim, seen_by=tuple(looks), other_words=other_words)
 
 
 def _repeats(report: Claim, claim: Claim) -> bool:

@@ -106,9 +106,10 @@ class Claim(Struct, frozen=True, kw_only=True):
     Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them. A claim that is not
     `anchored` could not be placed in the code: its `evidence` is what the reporter claims to have seen, and it has no
     lines. A claim is `deleted` if its evidence has lines that the change deletes. `seen_by` names each independent look
-    that reported it (reviewer, expert, pass). `replacement` is new code for exactly the quoted lines; `suggestion` is
-    advice. `reason` explains the proof, or why there is none. `silenced_by` is the comment that hides an analyser's
-    claim. `names_finding` is the id of an earlier finding that the reporter says this is.
+    that reported it (reviewer, expert, pass). `other_words` are those of reports in the last round that repeat it.
+    `replacement` is new code for exactly the quoted lines; `suggestion` is advice. `reason` explains the proof, or why
+    there is none. `silenced_by` is the comment that hides an analyser's claim. `names_finding` is the id of an earlier
+    finding that the reporter says this is.
     """
 
     reporter: str
@@ -129,6 +130,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     suggestion: str | None = None
     replacement: str | None = None
     seen_by: tuple[str, ...] = ()
+    other_words: tuple[str, ...] = ()
     proof: Proof | None = None
     reason: str = ""
     end: ClaimEnd | None = None

@@ -1,4 +1,4 @@
-"""The small protocols between rooms, and the data that crosses them."""
+"""The small protocols between packages, and the data that crosses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from codeloupe.model.change import Change, FileChange, GuidanceFile, Moment, Unit
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Claim, Finding, Proof
-    from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, SkippedFile, UnitRecord
+    from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, UnitRecord
 
 EventSink = Callable[["Event"], None]
 AgentEventSink = Callable[["AgentEvent"], None]
@@ -50,7 +50,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
     units: tuple[Unit, ...] = ()
     lock_files: tuple[FileChange, ...] = ()
-    skipped: tuple[SkippedFile, ...] = ()
     without_content: frozenset[str] = frozenset()
     tree: Path | None = None
     tree_is_partial: bool = False

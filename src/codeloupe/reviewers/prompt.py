@@ -25,7 +25,7 @@ from codeloupe.reviewers.diff_text import light_diff, shown_line
 from codeloupe.system.untrusted import one_line, visible
 
 # Raise it with every change of a text in `prompts/`, of a schema or of this module: it is part of the ledger's keys.
-PROMPT_VERSION = "3"
+PROMPT_VERSION = "4"
 
 _PROMPTS = Path(__file__).with_name("prompts")
 # Instructions and context were written for this review, so they get more room than the author's description.
@@ -359,5 +359,6 @@ def _claim_block(number: int, claim: Claim, material: PromptMaterial, notes: lis
     elif claim.evidence:
         place += " (the quoted code was not found there)"
     parts = [part for part in (claim.title, claim.evidence, claim.body) if part]
+    parts += [f"Also reported as:\n{words}" for words in claim.other_words]
     text = _cut_with_note(visible("\n\n".join(parts)), _CLAIM_BYTES, "a claim to verify was", notes)
     return fenced(material.fence, f"claim {number} {place}", text)

@@ -107,7 +107,7 @@ FIRST_ROUND = [
         "two agents with similar words report one defect",
         step(HIGH, agent(OPEN, LEAK_AGAIN, by="codex"), proof="confirmed"),
         ends="new high",
-        asked=2,
+        asked=1,
     ),
     history(
         "two agents with the same words make one claim",
@@ -119,12 +119,6 @@ FIRST_ROUND = [
         "other words on one statement are another defect",
         step(HIGH, agent(OPEN, TRAVERSAL), proof="confirmed"),
         ends="new high; new high",
-        asked=2,
-    ),
-    history(
-        "a report that was refuted does not refute another report of the round",
-        step(HIGH, agent(OPEN, LEAK_AGAIN, by="codex"), proof={LEAK: "refuted", LEAK_AGAIN: "confirmed"}),
-        ends="new high",
         asked=2,
     ),
     history(
@@ -452,13 +446,6 @@ REFUTED_ROWS = [
         REFUTED,
         step(HIGH, files=ELSEWHERE, policy=NO_VERIFY),
         ends="open high",
-    ),
-    history(
-        "refuted, other words for it on another change: those are verified",
-        REFUTED,
-        step(agent(OPEN, LEAK_AGAIN), files=ELSEWHERE, proof={LEAK_AGAIN: "confirmed", LEAK: "refuted"}),
-        ends="open high",
-        asked=2,
     ),
     history("refuted, silent on another change: stays refuted", REFUTED, step(files=ELSEWHERE), ends="refuted"),
     history(
@@ -1194,7 +1181,7 @@ ID_ROWS = [
         CONFIRMED,
         step(agent(OPEN_CHANGED, TRAVERSAL, names="first"), files=IN_STATEMENT, proof="confirmed"),
         ends="open high",
-        asked=2,
+        asked=1,
     ),
     history(
         "an id of a finding that is not open does not count",
@@ -1228,7 +1215,7 @@ UNANCHORED_ROWS = [
         "unanchored claims in a file with similar words are one",
         step(UNANCHORED, agent("close_none()", LEAK_AGAIN, by="codex"), proof="unproven"),
         ends="new medium",
-        asked=2,
+        asked=1,
     ),
     history(
         "an unanchored claim does not match an anchored one",

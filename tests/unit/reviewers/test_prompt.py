@@ -348,7 +348,7 @@ class TestSchemas:
         for file in sorted(folder.glob("*.md")):
             digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
         digest.update(json.dumps(ALL_SCHEMAS).encode())
-        assert (PROMPT_VERSION, digest.hexdigest()[:16]) == ("3", "42ae190bcfd0c7af")
+        assert (PROMPT_VERSION, digest.hexdigest()[:16]) == ("4", "5e87088338c5383c")
 
     @pytest.mark.parametrize("schema", ALL_SCHEMAS)
     def test_a_schema_is_plain_and_keeps_its_order_in_strict_mode(self, schema: Any) -> None:
