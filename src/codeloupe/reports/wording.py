@@ -51,7 +51,7 @@ _STATUS_WORDS = {
     FindingStatus.REGRESSED: "back after it was fixed, silenced or gone",
     FindingStatus.FIXED: "fixed",
     FindingStatus.SILENCED: "silenced by a comment in the code",
-    FindingStatus.GONE: "gone: its file is no longer reviewed, or its analyser was switched off",
+    FindingStatus.GONE: "gone: its file is no longer reviewed",
     FindingStatus.REFUTED: "refuted",
     FindingStatus.UNPROVEN: "unproven",
     FindingStatus.DISMISSED: "dismissed",
