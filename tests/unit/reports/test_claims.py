@@ -76,7 +76,7 @@ def test_a_silenced_finding_names_its_comment(name: str) -> None:
         ({"status": FindingStatus.SILENCED}, "silenced by a comment in the code"),
         (
             {"status": FindingStatus.GONE},
-            "gone: its file is no longer reviewed, or its analyser was switched off",
+            "gone: its file is no longer reviewed",
         ),
         ({"status": FindingStatus.REFUTED}, "refuted"),
         ({"status": FindingStatus.UNPROVEN, "proof": Proof.UNPROVEN, "reason": "not shown"}, "unproven: not shown"),
