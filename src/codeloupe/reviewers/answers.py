@@ -25,7 +25,6 @@ from codeloupe.system.regex import regex
 INVALID_ANSWER = "invalid_answer"
 EMPTY_OUTPUT = "empty output"
 NO_JSON = "invalid json: no JSON found"
-CUT_OFF = "invalid json: the answer is cut off"
 NO_ISSUES = "No issues found"
 MAX_ITEMS = 5_000
 
@@ -81,15 +80,20 @@ class ReviewAnswer(Struct, frozen=True, kw_only=True):
         return not self.problem
 
 
-def exact_answer(output: str, structured: Any, *, keys: AbstractSet[str], cut_off: bool) -> Mapping[str, Any]:
+def exact_answer(output: str, structured: Any, *, keys: AbstractSet[str], inexact: str) -> Mapping[str, Any]:
     """Return the object that an exact answer consists of. Raise ValueError with the problem of any other answer.
 
     An answer is exact if it is structured output from the agent's own channel, or a text that is nothing but the JSON
     value, bare or in one code fence. The object has no key except `keys`. If findings are asked for, the text may also
-    be nothing but the sentence "No issues found".
+    be nothing but the sentence "No issues found". `inexact` is why the agent's run cannot have given an exact answer.
     """
-    if cut_off:
-        raise ValueError(CUT_OFF)
+    value = _answer_object(output, structured, keys)
+    if inexact:
+        raise ValueError(inexact)
+    return value
+
+
+def _answer_object(output: str, structured: Any, keys: AbstractSet[str]) -> Mapping[str, Any]:
     if structured is None and "findings" in keys and _is_no_issues(output):
         return {"findings": []}
     value = structured
@@ -126,13 +130,25 @@ def _refuse_unsound(structured: Any) -> None:
         raise ValueError(f"invalid json: {error}") from error
 
 
-def read_review(output: str, structured: Any = None, *, cut_off: bool = False) -> ReviewAnswer:
+def read_review(
+    output: str, structured: Any = None, *, inexact: str = "", other_answers: Sequence[str] = ()
+) -> ReviewAnswer:
     """Return the claims of an answer to a review, and whether it is exact. Never raise.
 
-    Structured output decides whether the answer is exact. Claims in the text beside it are accepted, too.
+    Structured output decides whether the answer is exact. Claims in the text beside it are accepted, too, and so are
+    those in the other answers of the same run.
     """
+    read = _read_answer(output, structured, inexact=inexact)
+    others = _Items()
+    for text in other_answers:
+        others.add_text(text)
+    claims = dict.fromkeys((*read.claims, *others.claims))
+    return replace(read, claims=tuple(claims), invalid=(*read.invalid, *others.invalid))
+
+
+def _read_answer(output: str, structured: Any, *, inexact: str) -> ReviewAnswer:
     try:
-        answer = exact_answer(output, structured, keys=_REVIEW_KEYS, cut_off=cut_off)
+        answer = exact_answer(output, structured, keys=_REVIEW_KEYS, inexact=inexact)
     except ValueError as error:
         items = _Items()
         if structured is not None:
@@ -415,10 +431,10 @@ def _claim_of_line(line: str) -> RawClaim | None:
     )
 
 
-def read_proofs(output: str, structured: Any = None, *, claims: int, cut_off: bool = False) -> Verification:
+def read_proofs(output: str, structured: Any = None, *, claims: int, inexact: str = "") -> Verification:
     """Return the proof of each claim from 1 to `claims`, in order, or the problem if the answer is not exact."""
     try:
-        answer = exact_answer(output, structured, keys={"proofs"}, cut_off=cut_off)
+        answer = exact_answer(output, structured, keys={"proofs"}, inexact=inexact)
         proofs = _proofs_of(answer.get("proofs"), claims)
     except ValueError as error:
         return Verification(problem=str(error))
@@ -476,10 +492,10 @@ def _optional_text(item: Mapping[str, Any], key: str) -> str | None:
     return _text(item, key) or None
 
 
-def read_critique(output: str, structured: Any = None, *, cut_off: bool = False) -> Critique | str:
+def read_critique(output: str, structured: Any = None, *, inexact: str = "") -> Critique | str:
     """Return the critique of an exact answer, or the problem of any other answer."""
     try:
-        answer = exact_answer(output, structured, keys=frozenset(_CRITIQUE_KEYS), cut_off=cut_off)
+        answer = exact_answer(output, structured, keys=frozenset(_CRITIQUE_KEYS), inexact=inexact)
         return _critique_of(answer)
     except ValueError as error:
         return str(error)
