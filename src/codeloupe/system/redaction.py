@@ -32,7 +32,7 @@ _Span = tuple[int, int]
 # An escape of JSON, and what is between two quotation marks.
 _ESCAPE = regex(r"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LONGEST_ESCAPE = 6
-_QUOTED = regex(r'(?:[^"\\]|\\.)+', re.DOTALL)
+_QUOTED = regex(r'(?:[^"\\]++|\\.)++', re.DOTALL)
 _IS_KEY = regex(r'\\?"\s*:')
 
 # The rows of a key. Between them are line ends, also escaped ones, and on a row the margin of a diff or a listing. A
