@@ -302,13 +302,12 @@ class Refused(AgentError):
 class OutputInvalid(AgentError):
     """The answer is empty, broken or violates the schema.
 
-    `output` is what the model said, as far as that is known apart from all that was printed. `cut_off` says that the
-    answer ended before its end, so that what can be read of it is not all that there was to say. `model` is the one
-    that answered, where it is known.
+    `output` is what the model said, as far as that is known apart from all that was printed, and `other_answers` is
+    what it said beside that. `model` is the one that answered, where it is known.
     """
 
     output: str = ""
-    cut_off: bool = False
+    other_answers: tuple[str, ...] = ()
     model: str | None = None
 
 

@@ -120,7 +120,8 @@ def test_json_that_prose_quotes_is_not_a_structured_answer(factory: AgentFactory
     asked = asked_for(work, output_schema=SCHEMA, accept_any_output=True)
     with on_stage(factory, Text(prose)) as stage:
         result = asyncio.run(AgentCaller().call(asked, agent=stage, emit=stage.events.append))
-    assert (result.output, result.structured, result.cut_off) == (prose, None, False)
+    assert (result.output, result.structured, result.other_answers) == (prose, None, ())
+    assert bool(result.inexact) is not factory.tells_cut_off
     with pytest.raises(errors.OutputInvalid, match="text around the JSON"):
         check_output(result, SCHEMA)
 
@@ -132,7 +133,7 @@ def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(fac
         stage.answer(asked_for(work, output_schema=SCHEMA))
     error = raised.value
     assert error.raw_output
-    assert (error.output, error.cut_off, error.retryable) == ('{"answer": "forty-two"}', False, False)
+    assert (error.output, error.retryable) == ('{"answer": "forty-two"}', False)
     assert error.usage.input_tokens > 0
     assert (error.cost_usd is not None) is factory.tells_cost
     assert_nothing_runs_in(work)
@@ -209,12 +210,12 @@ def test_a_refusal_is_reported_as_one_or_at_least_as_no_answer_and_one_that_is_c
     if factory.tells_cut_off:
         with on_stage(factory, MaxTokens()) as stage, pytest.raises(errors.OutputInvalid) as raised:
             stage.answer(asked_for(work, model=factory.model))
-        assert raised.value.cut_off
+        assert "was cut off" in raised.value.message
         assert raised.value.output.startswith(MaxTokens().text)
         accepting = asked_for(work, model=factory.model, accept_any_output=True)
         with on_stage(factory, MaxTokens()) as stage:
             result = asyncio.run(AgentCaller().call(accepting, agent=stage, emit=stage.events.append))
-        assert result.cut_off
+        assert "was cut off" in result.inexact
         assert result.output.startswith(MaxTokens().text)
 
 

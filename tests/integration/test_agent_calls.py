@@ -176,7 +176,7 @@ def test_the_log_has_the_stack_trace_of_a_failed_call_and_the_report_tells_what_
 def test_the_report_names_the_model_that_answered_and_no_priority_twice(
     project: GitRepository, answers: dict[str, str]
 ) -> None:
-    place = {"file": "average.py", "line": 2, "quote": "    return sum(prices) / len(prices)"}
+    place = {"file": "average.py", "line": 2, "quote": "    return sum(prices) / len(prices)", "category": "x"}
     said = {"title": "[P2] [P2] Division by zero", "body": "It fails for an empty list.", "severity": "medium"}
     for agent, family in answers.items():
         with StandInServer([Json({"findings": [{**place, **said}]})]) as server:

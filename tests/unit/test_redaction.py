@@ -1,10 +1,11 @@
 """Redaction: every known form is masked, nothing else is, in linear time. All secrets here are made up of pieces."""
 
+import json
 import os
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.system.redaction import redact
@@ -32,8 +33,6 @@ TOKENS = {
     "Python index": "py" + "pi-" + LETTERS * 2,
     "SendGrid": "S" + "G." + LETTERS + "." + LETTERS,
     "JSON web token": "ey" + "J" + LETTERS + "." + LETTERS + "." + LETTERS,
-    "header": "Authori" + "zation: Bearer " + LETTERS,
-    "header in JSON": "authori" + 'zation": "Basic ' + LETTERS,
 }
 
 
@@ -55,6 +54,27 @@ def test_every_known_form_is_masked_and_nothing_around_it(name: str) -> None:
 )
 def test_credentials_in_an_address_are_masked_and_the_address_stays(before: str, secret: str, after: str) -> None:
     assert redact(before + secret + after) == f"{before}[redacted]{after}"
+
+
+@each(
+    ("before", "after"),
+    [
+        ("Authori" + "zation: ", ""),
+        ("{'authori" + "zation': '", "'}"),
+        ('{"authori' + 'zation": "', '"}'),
+        ('{\\"Authori' + 'zation\\": \\"', '\\"}'),
+    ],
+)
+def test_the_credential_of_a_header_is_masked_and_its_name_stays(before: str, after: str) -> None:
+    for kind in ("Bearer ", "Basic "):
+        assert redact(f"{before}{kind}{LETTERS}{after}") == f"{before}[redacted]{after}"
+
+
+def test_a_private_key_that_is_written_as_several_strings_is_masked_in_each() -> None:
+    rows = [f"{DASHES}BEGIN PRIVATE KEY{DASHES}", BASE64_LINE, "c2hvcnQ=", f"{DASHES}END PRIVATE KEY{DASHES}"]
+    for joint in ('", "', '"\n+    "', '\\n" \\\n  "'):
+        masked = redact(f'key = ["{joint.join(rows)}"]')
+        assert masked.replace("\\n", "") == f'key = ["{joint.join(["[redacted]"] * 4)}"]'.replace("\\n", "")
 
 
 def test_a_private_key_is_masked_with_its_short_last_row_and_its_start_alone_hides_nothing_that_follows() -> None:
@@ -106,6 +126,54 @@ def test_credentials_in_our_environment_are_masked_and_other_variables_are_not(m
     )
     monkeypatch.setattr(os, "environ", {"SOME_TOKEN": "correct horse"})
     assert redact("correct horse") == "[redacted]"
+
+
+# What a pattern begins, goes on or ends with, and what JSON escapes.
+HOSTILE = (
+    *TOKENS.values(),
+    *("https://", "postgres://", "a:b", ":", "@", "@host", "/", "?password=", " ", "\n", "\t", '"', "\\", "é"),
+    *("authori" + "zation", "Bearer ", "Basic", "d", "k", ",", "{", "}", "[", "]", "null", LETTERS, LETTERS * 3),
+    *(f"{DASHES}BEGIN PRIVATE KEY{DASHES}", f"{DASHES}END PRIVATE KEY{DASHES}", BASE64_LINE, "c2hvcnQ=", "Hash: x"),
+    *("PrivateKey = ", "<D>", "</D>", "0x30, 0x02, 0x01, 0x00,", "0x11, " * 20, "n" + "fp_" + LETTERS * 2, "<br>"),
+    *("aB3/" * 10, "f00d" * 8 + "-us1", "u00e9" + "AB" * 12 + "7Q~" + LETTERS * 2, "30820401020100" + "02" * 60),
+)
+STRINGS = st.lists(st.sampled_from(HOSTILE), max_size=6).map("".join)
+SCALARS = STRINGS | st.integers(-9, 999) | st.booleans() | st.none()
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["findings", "title", "quote", "d", "k", "line", "authorization"]), inner)
+    ),
+    max_leaves=12,
+)
+
+
+def shape(value: object) -> object:
+    """Return a value with each string replaced by its kind."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shape(item) for item in value]
+    return "text" if isinstance(value, str) else value
+
+
+@given(document=DOCUMENTS, indent=st.sampled_from([None, 0, 2]), is_ascii=st.booleans(), is_compact=st.booleans())
+@settings(max_examples=1500)
+def test_a_masked_json_document_keeps_its_structure_its_keys_and_its_items(
+    document: object, indent: int | None, is_ascii: bool, is_compact: bool
+) -> None:
+    separators = (",", ":") if is_compact else None
+    text = json.dumps(document, indent=indent, ensure_ascii=is_ascii, separators=separators)
+    assert shape(json.loads(redact(text))) == shape(document)
+
+
+def test_an_address_in_one_string_and_a_mention_in_another_hide_nothing_between_them() -> None:
+    for scheme in ("http://", "https://a:", "postgres://", "https://token"):
+        items = [{"quote": f'x("{scheme}")'}, {"quote": scheme}, {"quote": "eval(u)"}, {"quote": "@app.cli"}]
+        for separators in ((",", ":"), (", ", ": ")):
+            text = json.dumps({"findings": items}, separators=separators)
+            assert redact(text) == text
 
 
 @given(st.text())

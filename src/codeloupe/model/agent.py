@@ -95,8 +95,10 @@ class AgentResult(Struct, frozen=True, kw_only=True):
     `total_cost_usd` is None when it is not known. An answer from the ledger costs nothing now; what it cost when it was
     bought is `original_cost_usd`. `model` is the one that answered. `notes` say what was not as asked.
 
-    With `accept_any_output`, `structured` is a value from the agent's own channel, unchecked, or None. `cut_off` says
-    that the answer ended before its end, so that it never counts as complete. `stored` says that the ledger has it.
+    With `accept_any_output`, `structured` is a value from the agent's own channel, unchecked, or None. `inexact` is why
+    the answer cannot be exact, or empty: the run did not end with exactly one success, it gave several answers, a part
+    of its output could not be read, or it was cut off. `other_answers` are the texts of all that the agent said beside
+    its answer, which are read for claims only. `stored` says that the ledger has it.
     """
 
     success: bool
@@ -116,7 +118,8 @@ class AgentResult(Struct, frozen=True, kw_only=True):
     error: str | None = None
     from_ledger: bool = False
     original_cost_usd: float | None = None
-    cut_off: bool = False
+    inexact: str = ""
+    other_answers: tuple[str, ...] = ()
     stored: bool = False
     notes: tuple[str, ...] = ()
 

@@ -249,7 +249,7 @@ async def _asked(ask: AskCritic, request: AgentRequest, earlier: Usage) -> _Crit
     except AgentError as error:
         _add_cost(error, earlier)
         raise
-    critique = read_critique(result.output, result.structured, cut_off=result.cut_off)
+    critique = read_critique(result.output, result.structured, inexact=result.inexact)
     return _CriticAnswer(critique, result.output, earlier.plus(usage_of(result)))
 
 

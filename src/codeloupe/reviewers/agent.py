@@ -100,7 +100,9 @@ class _Run:
             return review_prompt(unit, self._material(can_read_tree=can_read_tree))
 
         def read(result: AgentResult) -> ReviewAnswer:
-            return read_review(result.output, result.structured, cut_off=result.cut_off)
+            return read_review(
+                result.output, result.structured, inexact=result.inexact, other_answers=result.other_answers
+            )
 
         # A further pass is asked anew: one answer for all passes would only agree with itself.
         labels = {"pass": str(unit.pass_number)} if unit.pass_number > 1 else {}

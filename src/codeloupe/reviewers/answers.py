@@ -23,7 +23,6 @@ from codeloupe.system.regex import regex
 # The kind of the error for an answer that is not exact.
 INVALID_ANSWER = "invalid_answer"
 EMPTY_OUTPUT = "empty output"
-CUT_OFF = "invalid json: the answer is cut off"
 MAX_ITEMS = 5_000
 
 _Fields = TypeVar("_Fields", bound=Struct)
@@ -78,14 +77,13 @@ class ReviewAnswer(Struct, frozen=True, kw_only=True):
         return not self.problem
 
 
-def exact_answer(output: str, structured: Any, *, cut_off: bool) -> Mapping[str, Any]:
+def exact_answer(output: str, structured: Any) -> Mapping[str, Any]:
     """Return the object that an exact answer consists of. Raise ValueError with the problem of any other answer.
 
     An answer is exact if it is structured output from the agent's own channel, or a text that is nothing but the JSON
-    value, bare or in one code fence. The caller checks the keys of the object.
+    value, bare or in one code fence. The caller checks the keys of the object, and with `refuse_inexact` the agent's
+    run.
     """
-    if cut_off:
-        raise ValueError(CUT_OFF)
     if structured is None and not output.strip():
         raise ValueError(EMPTY_OUTPUT)
     value = structured
@@ -99,6 +97,12 @@ def exact_answer(output: str, structured: Any, *, cut_off: bool) -> Mapping[str,
     if not isinstance(value, dict):
         raise ValueError("invalid json: not an object")
     return value
+
+
+def refuse_inexact(inexact: str) -> None:
+    """Raise ValueError with the reason why the agent's run cannot have given an exact answer, if there is one."""
+    if inexact:
+        raise ValueError(inexact)
 
 
 def _refuse_unknown(value: Mapping[str, Any], keys: Iterable[str]) -> None:
@@ -145,37 +149,41 @@ def is_no_issues(output: str) -> bool:
     return sentence.lower() == "no issues found"
 
 
-def read_review(output: str, structured: Any = None, *, cut_off: bool = False) -> ReviewAnswer:
+def read_review(
+    output: str, structured: Any = None, *, inexact: str = "", other_answers: Sequence[str] = ()
+) -> ReviewAnswer:
     """Return the claims of an answer to a review, and why it is not exact. Never raise.
 
-    Claims are accepted from the object of an exact answer, from structured output and from the text. Only the object
-    decides whether the answer is exact.
+    Claims are accepted from the object of an exact answer, from structured output, from the text, and from the other
+    answers of the same run. Only the object and the agent's run decide whether the answer is exact.
     """
     decisive = _Items()
     problem = ""
     verdict = None
     try:
-        answer = _exact_review(output, structured, cut_off=cut_off)
+        answer = _exact_review(output, structured)
         decisive.add_value(answer)
         # An invalid item may be why the verdict is worse than the list, so it is named first.
         decisive.refuse_problem()
         verdict = _stated_verdict(answer, decisive.claims)
+        refuse_inexact(inexact)
     except ValueError as error:
         problem = str(error)
     others = _Items()
     others.add_value(structured)
-    others.add_text(output)
+    for text in (output, *other_answers):
+        others.add_text(text)
     # The other parts may repeat the object.
     claims = dict.fromkeys([*decisive.claims, *others.claims])
     invalid = dict.fromkeys([*decisive.invalid, *others.invalid])
     return ReviewAnswer(claims=tuple(claims), problem=problem, invalid=tuple(invalid), verdict=verdict)
 
 
-def _exact_review(output: str, structured: Any, *, cut_off: bool) -> Mapping[str, Any]:
+def _exact_review(output: str, structured: Any) -> Mapping[str, Any]:
     """Return the object of an exact answer to a review, which may also be the sentence "No issues found"."""
-    if structured is None and not cut_off and is_no_issues(output):
+    if structured is None and is_no_issues(output):
         return {"findings": []}
-    answer = exact_answer(output, structured, cut_off=cut_off)
+    answer = exact_answer(output, structured)
     _refuse_unknown(answer, _REVIEW_KEYS)
     return answer
 
@@ -459,12 +467,13 @@ class _ProofFields(Struct, frozen=True, kw_only=True):
     replacement: str = ""
 
 
-def read_proofs(output: str, structured: Any = None, *, claims: int, cut_off: bool = False) -> Verification:
+def read_proofs(output: str, structured: Any = None, *, claims: int, inexact: str = "") -> Verification:
     """Return the proof of each claim from 1 to `claims`, in order, or the problem if the answer is not exact."""
     try:
-        answer = exact_answer(output, structured, cut_off=cut_off)
+        answer = exact_answer(output, structured)
         listed = _read_fields(answer, _ProofList).proofs
         proofs = _proofs_of(listed, claims)
+        refuse_inexact(inexact)
     except ValueError as error:
         return Verification(problem=str(error))
     return Verification(proofs=proofs)
@@ -512,12 +521,13 @@ class _CritiqueFields(Struct, frozen=True):
     fixes: tuple[str, ...]
 
 
-def read_critique(output: str, structured: Any = None, *, cut_off: bool = False) -> Critique | str:
+def read_critique(output: str, structured: Any = None, *, inexact: str = "") -> Critique | str:
     """Return the critique of an exact answer, or the problem of any other answer."""
     try:
-        answer = exact_answer(output, structured, cut_off=cut_off)
+        answer = exact_answer(output, structured)
         fields = _read_fields(answer, _CritiqueFields)
         verdict = _one_of(CriticVerdict, "verdict", fields.verdict)
+        refuse_inexact(inexact)
     except ValueError as error:
         return str(error)
     if verdict is CriticVerdict.PASS and fields.blockers:

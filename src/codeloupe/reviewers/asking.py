@@ -393,7 +393,7 @@ def _failure_of_all(failures: Mapping[str, Failure]) -> Failure:
 
 
 async def _read(read: Callable[[AgentResult], _Answer], result: AgentResult) -> _Answer:
-    if len(result.output) <= _LONG_ANSWER:
+    if len(result.output) + sum(map(len, result.other_answers)) <= _LONG_ANSWER:
         return read(result)
     return await asyncio.to_thread(read, result)
 

@@ -82,7 +82,7 @@ class _Run:
             return verify_prompt(finding, excerpt, material)
 
         def read(result: AgentResult) -> Verification:
-            return read_proofs(result.output, result.structured, claims=len(finding.claims), cut_off=result.cut_off)
+            return read_proofs(result.output, result.structured, claims=len(finding.claims), inexact=result.inexact)
 
         place = _place(finding)
         exchange = await self.asker.exchange(make_prompt, read, unit=f"verify {place}", emit=self._emit)

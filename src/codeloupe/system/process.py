@@ -323,11 +323,14 @@ _END_SECONDS = 10.0
 class StreamTimedOut(ProcessTimedOut):
     """The program was ended at its deadline, or after a silence; its outputs are kept as in `Completed`."""
 
-    def __init__(self, message: str, *, program: str, hint: str, stdout: bytes, stderr: str, silent: bool) -> None:
+    def __init__(
+        self, message: str, *, program: str, hint: str, stdout: bytes, stderr: str, silent: bool, skipped_lines: int
+    ) -> None:
         super().__init__(message, program=program, hint=hint)
         self.stdout = stdout
         self.stderr = stderr
         self.silent = silent
+        self.skipped_lines = skipped_lines
 
 
 async def stream(
@@ -376,7 +379,15 @@ async def stream(
             what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
         message = f"{command.program} {what} and was ended"
         stdout, stderr = call.kept()
-        raise StreamTimedOut(message, program=command.program, hint=hint, stdout=stdout, stderr=stderr, silent=silent)
+        raise StreamTimedOut(
+            message,
+            program=command.program,
+            hint=hint,
+            stdout=stdout,
+            stderr=stderr,
+            silent=silent,
+            skipped_lines=call.skipped_lines,
+        )
     if call.start_error is not None:
         raise start_failure(command, call.start_error) from call.start_error
     if call.exit_code is None:
@@ -518,6 +529,11 @@ class _Call:
     def kept(self) -> tuple[bytes, str]:
         """What is kept of both outputs."""
         return self._stdout.kept(), self._stderr.kept().decode("utf-8", "replace")
+
+    @property
+    def skipped_lines(self) -> int:
+        """How many lines were too long to be handed over."""
+        return self._lines.skipped
 
     def completed(self, exit_code: int) -> Completed:
         """The outcome of a program that ended by itself; its last line is handed over before."""

@@ -1,7 +1,8 @@
 """Secrets in text: the known forms of tokens, and masking before text reaches a log, an error, a prompt or a report.
 
 Every search takes time linear in the text, whatever the text is, and masks the secret alone: no text can make
-the mask reach over what comes after it.
+the mask reach over what comes after it. No mask reaches over the end of a quoted string or splits an escape, so that a
+JSON document keeps its structure, its keys and the number of its items.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ _SECRET_NAME = regex(
     re.IGNORECASE,
 )
 _Span = tuple[int, int]
+# An escape of JSON, and what is between two quotation marks.
+_ESCAPE = regex(r"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_LONGEST_ESCAPE = 6
+_QUOTED = regex(r'(?:[^"\\]++|\\.)++', re.DOTALL)
+_IS_KEY = regex(r'\\?"\s*:')
 
 # The rows of a key. Between them are line ends, also escaped ones, and on a row the margin of a diff or a listing. A
 # longer row is taken in pieces, so that no row is read again and again.
@@ -41,6 +47,7 @@ _HEADER = regex(
 _RUN = regex(r"[A-Za-z0-9+/=]{16,}")
 _BODY = regex(r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))(?:[A-Za-z0-9+/]|\\/){16,}={0,2}")
 _LONE_RUN = regex(r"[^A-Za-z0-9]*(?:[0-9]{1,6}[^A-Za-z0-9]+)?[A-Za-z0-9][A-Za-z0-9+/=]{0,79}[^A-Za-z0-9]*")
+_SHORT_STRING = regex(r"[A-Za-z0-9+/=]{1,80}(?:\\[nr])*")
 _LINE_END = regex(r"(?:\\[nr]|\n)\Z")
 _FULL_ROW = range(60, 81)
 _WIDEST_MARGIN = 40
@@ -56,11 +63,12 @@ _own: tuple[Mapping[Any, Any], tuple[str, ...]] = ({}, ())
 
 def redact(text: str) -> str:
     """Mask the exact values of credentials in our environment, and every well-known form of token and private key."""
-    for value in _own_secrets():
-        text = text.replace(value, _MASK)
+    spans = list(_find_own_secrets(text))
     tokens = find_tokens(text, (form for forms in _table() for form in forms))
-    spans = [(start, end) for start, end, _form in tokens]
+    spans += [(start, end) for start, end, _form in tokens]
     spans += (*find_aws_secrets(text), *_private_keys(text), *_bare_rows(text))
+    if "\\" in text:
+        spans = [_with_whole_escapes(text, span) for span in spans]
     # One mask for each part that some spans cover.
     parts: list[str] = []
     done = 0
@@ -73,6 +81,38 @@ def redact(text: str) -> str:
             first = start
         last = max(last, end)
     return "".join((*parts, text[done:]))
+
+
+def _find_own_secrets(text: str) -> Iterator[_Span]:
+    for value in _own_secrets():
+        start = text.find(value)
+        while start >= 0:
+            end = start + len(value)
+            yield start, end
+            start = text.find(value, end)
+
+
+def _with_whole_escapes(text: str, span: _Span) -> _Span:
+    """Return the span, longer by the rest of an escape that it begins or ends in."""
+    first = _escape_over(text, span[0])
+    last = _escape_over(text, span[1])
+    start = span[0] if first is None else first[0]
+    end = span[1] if last is None else last[1]
+    return start, end
+
+
+def _escape_over(text: str, position: int) -> _Span | None:
+    """Return the escape that begins before a position and ends after it."""
+    for start in range(position - 1, max(position - _LONGEST_ESCAPE, -1), -1):
+        if text[start] != "\\":
+            continue
+        before = start
+        while before and text[before - 1] == "\\":
+            before -= 1
+        is_escaped = (start - before) % 2 == 1
+        escape = None if is_escaped else _ESCAPE.match(text, start)
+        return escape.span() if escape is not None and escape.end() > position else None
+    return None
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -99,8 +139,23 @@ def _private_keys(text: str) -> Iterator[_Span]:
     for opening in _OPENING.finditer(text):
         if opening.start() >= done:
             done = _end_of_key(text, opening.end())
-            yield opening.start(), done
+            yield from _quoted_parts(text, opening.start(), done)
             yield from _framed_rows(text, opening.start())
+
+
+def _quoted_parts(text: str, start: int, end: int) -> Iterator[_Span]:
+    """The parts of a key: the whole, or if it is written as several strings, what is of the key in each of them."""
+    for part in _QUOTED.finditer(text, start, end):
+        if part.start() == start:
+            yield part.span()
+            continue
+        if _IS_KEY.match(text, part.end()):
+            continue
+        runs = [run for run in _RUN.finditer(text, *part.span()) if _is_mixed(run[0])]
+        if runs:
+            yield runs[0].start(), runs[-1].end()
+        elif _CLOSING.search(text, *part.span()) or _SHORT_STRING.fullmatch(text, *part.span()):
+            yield part.span()
 
 
 def _framed_rows(text: str, opening: int) -> Iterator[_Span]:
@@ -211,6 +266,8 @@ def _table() -> tuple[tuple[Form, ...], tuple[Form, ...]]:
     """The forms of tokens, and those that are known by what is around them."""
     text = Path(__file__).with_name("token_forms.txt").read_text(encoding="utf-8")
     text = text.replace("<word>", "[A-Za-z0-9_-]")
+    # An escape inside a string of JSON, except that of a quotation mark or of white space.
+    text = text.replace("<escape>", r'\\[^"\snrt]')
     text = text.replace("<uuid>", "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
     tokens, around = (map(_form, re.findall(r"^[^#\n].*", part, re.MULTILINE)) for part in text.split("\n---\n"))
     return tuple(tokens), tuple(form._replace(word=False, inside=True) for form in around)
@@ -237,7 +294,9 @@ def find_tokens(text: str, forms: Iterable[Form] | None = None) -> Iterator[tupl
         signs = [sign for sign in form.signs if sign in text]
         if form.inside and signs:
             matches = _compiled(form.pattern).finditer(text)
-            yield from ((*match.span(), form) for match in matches if _may_begin(text, match.start(), form))
+            for found in matches:
+                if _may_begin(text, found.start(), form):
+                    yield *found.span(found.lastindex or 0), form
         for sign in () if form.inside else signs:
             position = text.find(sign)
             while position >= 0:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.calls.program import Message, ProgramAgent, message_on
+from codeloupe.agents.calls.program import Message, ProgramAgent
 from codeloupe.agents.claude.cli import ClaudeCliAgent, ClaudeReading
 from codeloupe.agents.codex.agent import CodexAgent, CodexReading
 from codeloupe.agents.gemini.agent import GeminiAgent
@@ -85,9 +85,10 @@ class Capture:
             AGENTS[self.agent].program, request, unheard if events is None else events.append
         )
         for line in self.stdout.encode().splitlines():
-            reading.take(message_on(line))
+            reading.take_line(line)
         reading.raw_output = self.stdout
         completed = Completed(self.exit_code, self.stdout.encode(), self.stderr, 1.5)
+        reading.note_end(completed)
         if isinstance(reading, ClaudeReading):
             return reading.answer(completed, now=EPOCH_NOW)
         return reading.answer(completed, now=NOW) if isinstance(reading, CodexReading) else reading.answer(completed)

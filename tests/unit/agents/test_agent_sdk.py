@@ -177,6 +177,34 @@ def test_a_run_without_a_result_has_its_error(tmp_path: Path, work: Path) -> Non
         asyncio.run(AgentSdkAgent(environment=KEY).run(bypass, unheard))
 
 
+ANSWERING = """
+asked = json.loads(sys.stdin.readline())
+response = {"subtype": "success", "request_id": asked["request_id"], "response": {}}
+print(json.dumps({"type": "control_response", "response": response}), flush=True)
+sys.stdin.readline()
+print(RESULT, flush=True)
+sys.exit(CODE)
+"""
+
+
+@pytest.mark.program
+@pytest.mark.defect("F8")
+def test_a_program_that_fails_after_its_result_gave_no_exact_answer(tmp_path: Path, work: Path) -> None:
+    result = {
+        "type": "result", "subtype": "success", "is_error": False, "session_id": "s", "duration_ms": 1,
+        "duration_api_ms": 1, "num_turns": 1, "result": "Done.",
+    }  # fmt: skip
+    for code, why in ((0, ""), (1, "agent_sdk failed after its result: ")):
+        folder = tmp_path / str(code)
+        folder.mkdir()
+        body = ANSWERING.replace("RESULT", repr(json.dumps(result))).replace("CODE", str(code))
+        agent = AgentSdkAgent(FakeProgram(folder, body, name="claude").path, KEY)
+        answer = asyncio.run(agent.run(request(working_dir=work), unheard))
+        assert answer.output == "Done."
+        assert answer.inexact.startswith(why)
+        assert bool(answer.inexact) is bool(why)
+
+
 @pytest.mark.program
 @pytest.mark.requirement("R11")
 def test_packages_are_not_imported_before_they_are_needed_and_without_them_their_installation_is_the_hint(

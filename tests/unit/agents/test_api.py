@@ -1,6 +1,7 @@
 """The api agent against the stand-in server, as each vendor's service."""
 
 import asyncio
+import json
 import ssl
 from typing import Any
 
@@ -117,7 +118,8 @@ def test_an_answer_that_was_cut_off_is_told_without_the_drafts_before_it(api: st
     for thought, said in (('<think>{"findings": []}</think>', '{"findings": ['), ('<think>{"findings": []}', "")):
         error = failure_of(api, MaxTokens(f"{thought}{said}"), errors.OutputInvalid)
         assert isinstance(error, errors.OutputInvalid)
-        assert (error.output, error.cut_off, error.raw_output) == (said, True, f"{thought}{said}")
+        assert (error.output, error.raw_output) == (said, f"{thought}{said}")
+        assert "was cut off" in error.message
 
 
 @every_vendor
@@ -133,6 +135,56 @@ def test_a_schema_gives_a_structured_answer_also_of_a_list(api: str) -> None:
             result = ask(agent_for(api, server), output_schema=schema)
         assert result.structured == structured
         assert check_output(result, schema).structured == checked
+
+
+FOUND = '{"count": 3}'
+CLEAN = '{"count": 0}'
+
+
+def chat(content: str | None, *calls: tuple[str, str], finish: str = "tool_calls") -> Reply:
+    """Return a completion in the manner of OpenAI with these calls of tools, each with its arguments."""
+    used = [
+        {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    message = {"role": "assistant", "content": content, "tool_calls": used}
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    known = {"id": "x", "object": "chat.completion", "created": 1, "model": "stand-in"}
+    return Garbage(json.dumps({**known, "choices": [choice], "usage": usage}))
+
+
+@pytest.mark.defect("F8")
+@each(
+    ("reply", "why", "others"),
+    [
+        (chat(None, ("final_result", CLEAN)), "", ()),
+        (chat("I looked.", ("final_result", CLEAN)), "", ()),
+        (chat(None, ("final_result", CLEAN), ("final_result", FOUND)), "several answers", (FOUND,)),
+        (chat(None, ("report", FOUND), ("final_result", CLEAN)), "a tool that there is not: report", (FOUND,)),
+        (chat(CLEAN, ("report", FOUND)), "a tool that there is not: report", (FOUND,)),
+        (chat(CLEAN, ("report", "{]")), "a tool that there is not: report", ("{]",)),
+    ],
+)
+def test_an_answer_with_any_part_but_text_and_one_answer_is_inexact(
+    reply: Reply, why: str, others: tuple[str, ...]
+) -> None:
+    with StandInServer([reply]) as server:
+        result = ask(agent_for("chat", server), output_schema=SCHEMA)
+    assert why in result.inexact
+    assert bool(result.inexact) is bool(why)
+    assert result.other_answers == others
+    assert all(other in result.raw_output for other in others)
+
+
+def test_the_arguments_of_a_call_are_read_as_the_model_wrote_them() -> None:
+    for arguments, problem in (('{"count": 3, "count": 0}', "key given twice"), ('{"count": 3,}', "not JSON")):
+        error = failure_of("chat", chat(None, ("final_result", arguments)), errors.OutputInvalid, output_schema=SCHEMA)
+        assert problem in error.message
+        assert error.output == arguments
+    cut = '{"findings": [{"title": "a"}, {"ti'
+    error = failure_of("chat", chat(None, ("final_result", cut), finish="length"), errors.OutputInvalid)
+    assert error.output == cut
 
 
 def test_the_model_decides_on_the_provider_the_price_and_what_a_request_without_one_is_asked_of() -> None:

@@ -247,21 +247,21 @@ class TestAnyOutput:
     def test_an_answer_that_does_not_fit_is_returned_as_it_is(self) -> None:
         for text in ('{"line": "x"}', 'Here: {"line": 4}', "nothing", '{"line": 4}'):
             answer = answered(Timed(outcome=result(text)), self.ASKED)
-            assert (answer.output, answer.structured, answer.notes, answer.cut_off) == (text, None, (), False)
+            assert (answer.output, answer.structured, answer.notes, answer.inexact) == (text, None, (), "")
         value = {"line": "x", "more": [1]}
         assert answered(ScriptedAgent([Json(value)]), self.ASKED).structured == value
         assert answered(ScriptedAgent([Json(value, as_text=True)]), self.ASKED).structured is None
 
     @virtually
     async def test_an_error_that_carries_the_answer_becomes_a_result_with_its_cost(self) -> None:
-        for cut_off in (False, True):
+        for others in ((), ("what it said before",)):
             usage = TokenUsage(input_tokens=7, output_tokens=2)
             error = OutputInvalid(
                 "it was cut off",
                 agent="scripted",
                 output='[{"line": 1}, {',
                 raw_output="raw",
-                cut_off=cut_off,
+                other_answers=others,
                 cost_usd=0.25,
                 usage=usage,
                 session_id="s1",
@@ -270,9 +270,9 @@ class TestAnyOutput:
             asked = replace(self.ASKED, model="m")
             answer, events = await call(ScriptedAgent([error]), asked, by=caller(budget=budget))
             assert (answer.success, answer.output, answer.structured) == (True, '[{"line": 1}, {', None)
-            assert (answer.cut_off, answer.raw_output, answer.session_id) == (cut_off, "raw", "s1")
+            assert (answer.other_answers, answer.raw_output, answer.session_id) == (others, "raw", "s1")
             assert (answer.total_cost_usd, answer.usage, answer.model) == (0.25, usage, "m")
-            assert answer.notes == ("it was cut off",)
+            assert (answer.inexact, answer.notes) == ("it was cut off", ("it was cut off",))
             assert (budget.spent.usd, budget.spent.requests) == (0.25, 1)
             assert [event.success for event in events if isinstance(event, AgentFinished)] == [True]
 
@@ -280,10 +280,11 @@ class TestAnyOutput:
         for outcome in (result(" "), OutputInvalid("nothing came", agent="scripted", raw_output="a log")):
             assert isinstance(failure(Timed(outcome=outcome), self.ASKED), OutputInvalid)
 
-    def test_a_value_that_is_not_json_is_left_to_the_text(self) -> None:
-        answer = answered(Timed(outcome=result("see", structured={"line": math.nan})), self.ASKED)
-        assert (answer.output, answer.structured) == ("see", None)
+    def test_a_value_that_is_not_json_makes_the_text_beside_it_inexact(self) -> None:
+        answer = answered(Timed(outcome=result('{"line": 4}', structured={"line": math.nan})), self.ASKED)
+        assert (answer.output, answer.structured) == ('{"line": 4}', None)
         assert answer.notes == ("the structured answer of scripted was not used: a number is not finite",)
+        assert answer.inexact == answer.notes[0]
 
 
 class TestOneAgentOfAChain:

@@ -184,7 +184,7 @@ async def test_a_failure_is_not_stored_and_the_next_one_buys(ours: Run, theirs: 
 @pytest.mark.defect("M1")
 @in_runs()
 async def test_every_answer_that_the_caller_accepts_is_stored(ours: Run, theirs: Run) -> None:
-    cut = OutputInvalid("it was cut off", agent="scripted", output='[{"line": 1}, {', cut_off=True, cost_usd=0.2)
+    cut = OutputInvalid("it was cut off", agent="scripted", output="[{", other_answers=("x",), cost_usd=0.2)
     steps: list[AgentStep] = [Json({"line": 1, "verdict": "x"}), Text('Here: {"line": 1}'), cut]
     for number, step in enumerate(steps):
         asked = request(f"Question {number}", output_schema=SCHEMA, accept_any_output=True)
@@ -193,7 +193,8 @@ async def test_every_answer_that_the_caller_accepts_is_stored(ours: Run, theirs:
         assert (bought.stored, bought.from_ledger) == (True, False)
         assert (kept.stored, kept.from_ledger) == (True, True)
         assert (kept.output, kept.structured) == (bought.output, bought.structured)
-        assert kept.cut_off == bought.cut_off == (step is cut)
+        assert kept.inexact == bought.inexact == ("it was cut off" if step is cut else "")
+        assert kept.other_answers == bought.other_answers == (("x",) if step is cut else ())
         assert kept.original_cost_usd == bought.total_cost_usd
 
 

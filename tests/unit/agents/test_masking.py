@@ -93,9 +93,9 @@ class Unshowable(Exception):
 
 @pytest.mark.requirement("R16")
 def test_every_text_of_an_error_is_masked() -> None:
-    said = OutputInvalid("not as asked", agent="codex", output=f"the key is {TOKEN}", cost_usd=0.5, cut_off=True)
+    said = OutputInvalid("no", agent="codex", output=f"the key is {TOKEN}", cost_usd=0.5, other_answers=(TOKEN,))
     mask_error(said)
-    assert (said.output, said.cost_usd, said.cut_off) == ("the key is [redacted]", 0.5, True)
+    assert (said.output, said.cost_usd, said.other_answers) == ("the key is [redacted]", 0.5, ("[redacted]",))
     texts = {name: f"{name} {TOKEN}" for name in ("hint", "raw_output", "stderr_tail")}
     error = Crashed(f"it said {TOKEN}", agent="scripted", status=3, **texts)
     error.add_note(f"attempt 1: {TOKEN}")

@@ -39,7 +39,7 @@ def test_the_error_tells_what_the_model_said_and_what_it_cost() -> None:
         usage = TokenUsage(input_tokens=7, output_tokens=2)
         answer = result(raw_output="a long log", total_cost_usd=0.25, usage=usage, **fields)
         error = violation(answer)
-        assert (error.output, error.raw_output, error.cut_off) == (said, "a long log", False)
+        assert (error.output, error.raw_output) == (said, "a long log")
         assert (error.cost_usd, error.usage) == (0.25, usage)
 
 
@@ -234,6 +234,8 @@ def test_a_null_that_the_schema_asks_for_stays_and_an_answer_of_any_shape_is_pas
     for answer in (None, 1, "x", [1, None], {"a": None, "other": None}, {"a": [{"b": None}]}, {"other": 1}):
         without_fillers(answer, nested)
     assert without_fillers({"other": 1, "a": {"b": None}}, nested) == {"other": 1, "a": {}}
+    # A key that was not asked for is not a property that was left out.
+    assert without_fillers({"other": None, "a": {"c": None}}, nested) == {"other": None, "a": {"c": None}}
 
 
 LEAVES: dict[str, st.SearchStrategy[Any]] = {

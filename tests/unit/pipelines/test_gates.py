@@ -138,7 +138,7 @@ INEXACT = [
     Text(f"{json.dumps(ANSWER)}\n\nThat said, step 4 deletes the data."),
     Json({**ANSWER, "blockers": ["no source"]}),
     Json({**ANSWER, "must_fix": ["no source"]}),
-    OutputInvalid("cut", agent="scripted", output=json.dumps(ANSWER), cut_off=True),
+    OutputInvalid("cut", agent="scripted", output=json.dumps(ANSWER)),
 ]
 
 

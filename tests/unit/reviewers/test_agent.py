@@ -299,10 +299,10 @@ def test_a_truncated_answer_keeps_its_complete_findings_and_is_not_exact(tmp_pat
     assert result.units_failed == ()
     # An answer that reached its limit is not exact, even if it can be read.
     output = json.dumps({"findings": [claim("a.py")]})
-    limited = AgentResult(success=True, output=output, agent="scripted", cut_off=True)
+    limited = AgentResult(success=True, output=output, agent="scripted", inexact="it was cut off")
     result, agent = result_of(tmp_path, limited)
     assert (len(agent.requests), len(result.claims)) == (2, 1)
-    assert reasons(result) == {"a.py": "invalid json: the answer is cut off"}
+    assert reasons(result) == {"a.py": "it was cut off"}
 
 
 def test_an_item_that_cannot_be_read_is_asked_for_again_and_noted(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from codeloupe.model.finding import Proof, Severity
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.review import Verdict
 from codeloupe.reviewers.answers import (
-    CUT_OFF,
     EMPTY_OUTPUT,
     MAX_ITEMS,
     RawClaim,
@@ -108,10 +107,20 @@ class TestExactReview:
         assert read_review("I am done.", findings()).is_exact
         assert read_review("", findings(ITEM)).is_exact
 
-    def test_an_answer_that_was_cut_off_is_never_exact(self) -> None:
+    def test_an_answer_of_a_run_that_cannot_be_exact_never_is(self) -> None:
         for text, structured in ((CLEAN, None), ("No issues found", None), ("", findings(ITEM))):
-            assert read_review(text, structured, cut_off=True).problem == CUT_OFF
-        assert read_review(TEXT, cut_off=True).claims == read_review(TEXT).claims
+            assert read_review(text, structured, inexact="cut off").problem == "cut off"
+        assert read_review(TEXT, inexact="cut off").claims == read_review(TEXT).claims
+
+    def test_other_answers_are_read_for_claims_only(self) -> None:
+        beside = (TEXT, "I look at the file.", '{"findings": [{"file": "a.py"}]}', CLEAN)
+        for text, structured in ((CLEAN, None), ("", findings())):
+            read = read_review(text, structured, other_answers=beside)
+            assert read.is_exact
+            assert read.claims == read_review(TEXT).claims
+            assert len(read.invalid) == 1
+        assert read_review(TEXT, other_answers=(TEXT,)) == read_review(TEXT)
+        assert not read_review("Nothing yet.", other_answers=(CLEAN,)).is_exact
 
     @pytest.mark.defect("F7")
     @pytest.mark.parametrize(
@@ -455,8 +464,8 @@ class TestProofs:
         assert read.problem
         assert read.proofs == ()
 
-    def test_an_answer_that_was_cut_off_never_counts(self) -> None:
-        assert read_proofs("", {"proofs": [REFUTED]}, claims=1, cut_off=True).problem == CUT_OFF
+    def test_an_answer_of_a_run_that_cannot_be_exact_never_counts(self) -> None:
+        assert read_proofs("", {"proofs": [REFUTED]}, claims=1, inexact="cut off").problem == "cut off"
 
 
 class TestCritique:
@@ -492,8 +501,8 @@ class TestCritique:
     def test_text_around_the_value_never_counts(self, text: str) -> None:
         assert isinstance(read_critique(text.replace("{}", json.dumps(PASS))), str)
 
-    def test_an_answer_that_was_cut_off_never_counts(self) -> None:
-        assert read_critique(json.dumps(PASS), cut_off=True) == CUT_OFF
+    def test_an_answer_of_a_run_that_cannot_be_exact_never_counts(self) -> None:
+        assert read_critique(json.dumps(PASS), inexact="cut off") == "cut off"
 
 
 class TestHostileAnswers:

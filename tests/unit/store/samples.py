@@ -34,7 +34,8 @@ results = st.builds(
     raw_output=any_text,
     error=st.none() | any_text,
     from_ledger=st.booleans(),
-    cut_off=st.booleans(),
+    inexact=any_text,
+    other_answers=_texts,
     stored=st.booleans(),
     notes=_texts,
 )

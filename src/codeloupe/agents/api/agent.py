@@ -167,21 +167,23 @@ class ApiAgent:
         )
         emit(TokensSpent(NAME, usage.input_tokens, usage.output_tokens, cost))
         try:
-            text, structured, raw = _answer(response, target, request.output_schema)
+            answer = _answer(response, target, request.output_schema)
         except errors.AgentError as error:
             error.cost_usd, error.usage = cost, usage
             raise
         return AgentResult(
             success=True,
-            output=text,
+            output=answer.text,
             agent=NAME,
-            structured=structured,
+            structured=answer.value,
             duration_ms=duration_ms,
             num_turns=1,
             total_cost_usd=cost,
             usage=usage,
             model=response.model_name or target.model,
-            raw_output=raw,
+            raw_output=answer.raw,
+            inexact=answer.inexact,
+            other_answers=answer.others,
         )
 
     async def check(self) -> Availability:
@@ -334,30 +336,65 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED], **definitions}
 
 
-def _answer(response: Any, target: Target, schema: Mapping[str, Any] | None) -> tuple[str, Any, str]:
-    """Return what the model answered: as text, as a value, and raw. Raise the AgentError of an answer that is none."""
+class _Answer(Struct, frozen=True, kw_only=True):
+    """What a model answered: as text, as a value, and raw; see `AgentResult` for the others."""
+
+    text: str
+    raw: str
+    value: Any = None
+    inexact: str = ""
+    others: tuple[str, ...] = ()
+
+
+def _answer(response: Any, target: Target, schema: Mapping[str, Any] | None) -> _Answer:
+    """Return what the model answered. Raise the AgentError of an answer that is none.
+
+    An answer is exact only if it consists of text and at most one call of the tool for the answer.
+    """
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
-    call = next((part for part in response.parts if part.part_kind == "tool-call" and part.tool_name == _TOOL), None)
-    arguments = "" if call is None else call.args_as_json_str()
-    raw = "\n".join(filter(None, (text, arguments)))
+    calls = [part for part in response.parts if part.part_kind == "tool-call"]
+    answers = [_arguments(call) for call in calls if call.tool_name == _TOOL]
+    others = [_arguments(call) for call in calls if call.tool_name != _TOOL]
+    raw = "\n".join(filter(None, (text, *answers, *others)))
     # Drafts are in the reasoning, and a draft is not an answer.
     said = after_reasoning(text)
-    answered = "\n".join(part for part in (said, arguments) if part.strip())
+    answered = "\n".join(part for part in (said, *answers, *others) if part.strip())
     if response.finish_reason is None:
         raise _failed(kinds.UNREACHED, target, text="the reply does not say how the answer ended", raw_output=raw)
     if kind := _BY_ENDING.get(response.finish_reason):
-        raise _failed(kind, target, raw_output=raw, output=answered, model=target.model, cut_off=True)
-    if call is not None:
-        value = _arguments_value(arguments, target, raw=raw, answered=answered)
+        raise _failed(kind, target, raw_output=raw, output=answered, model=target.model)
+    found = _Answer(text=said, raw=raw, inexact=_why_inexact(response), others=(*answers[1:], *others))
+    if answers:
+        value = _arguments_value(answers[0], target, raw=raw, answered=answered)
         if schema is not None and _wrapped(schema) and isinstance(value, dict) and set(value) == {_WRAPPED}:
             value = value[_WRAPPED]
         if not said.strip():
             said = json.dumps(value, ensure_ascii=False)
-        return said, value, raw
+        return replace(found, text=said, value=value)
     if not said.strip():
         problem = "it thought aloud and then said nothing" if text.strip() else "it is empty"
         raise _no_answer(problem, target, raw=raw, answered=answered)
-    return said, None, raw
+    return found
+
+
+def _arguments(call: Any) -> str:
+    """Return the arguments of a call as the model wrote them, if the service passes that on."""
+    if isinstance(call.args, str):
+        return call.args
+    return json.dumps(call.args or {}, ensure_ascii=False)
+
+
+def _why_inexact(response: Any) -> str:
+    """Return why an answer with these parts cannot be exact, or nothing."""
+    answers = 0
+    for part in response.parts:
+        if part.part_kind == "tool-call" and part.tool_name == _TOOL:
+            answers += 1
+        elif part.part_kind == "tool-call":
+            return f"{NAME} got a call of a tool that there is not: {kinds.one_line(part.tool_name)}"
+        elif part.part_kind not in ("text", "thinking"):
+            return f"{NAME} got a part that it cannot read: {part.part_kind}"
+    return f"{NAME} got several answers" if answers > 1 else ""
 
 
 def _arguments_value(arguments: str, target: Target, *, raw: str, answered: str) -> Any:

@@ -56,6 +56,7 @@ UNKNOWN_SESSION = Kind(
     *(errors.InvalidRequest, "does not know the session that is to be resumed"),
     hint="leave resume_session out, or keep sessions and give the session_id of an earlier result",
 )
+SEVERAL_RESULTS = Kind(errors.Crashed, "gave more than one result", "try again; the raw output is kept")
 TURNS = Kind(errors.TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less")
 TOO_OLD = Kind(errors.NotInstalled, "does not know a flag that keeps it safe: it is too old")
 WITHOUT_NODE = Kind(errors.NotInstalled, "needs Node.js, which is not on the PATH", "install Node.js 20 or newer")
@@ -93,15 +94,15 @@ def error_of(
 ) -> errors.AgentError:
     """The error of a failure of this kind. Of what is known of the run it has what it has a field for."""
     own_hint = {errors.NotLoggedIn: program.log_in, errors.NotInstalled: program.install}.get(kind.error)
-    words, fields = one_line(text), {"cut_off": kind is CUT_OFF, **known}
+    words = one_line(text)
     if kind is EMPTY:
         # The text of an earlier message is not the answer.
-        fields["output"] = ""
+        known["output"] = ""
     return kind.error(
         f"{program.agent} {kind.what}{'' if status is None else f' ({status})'}{': ' if words else ''}{words}",
         agent=program.agent,
         hint=kind.hint or own_hint or f"check the model, which was {asked_model or 'the default of the program'}",
-        **{name: value for name, value in fields.items() if hasattr(kind.error, name)},
+        **{name: value for name, value in known.items() if hasattr(kind.error, name)},
     )
 
 

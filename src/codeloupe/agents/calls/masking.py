@@ -27,7 +27,9 @@ def masked_request(request: AgentRequest) -> tuple[AgentRequest, tuple[str, ...]
 
 def masked_result(result: AgentResult) -> AgentResult:
     """The result without secrets in its texts, and with half characters replaced: they cannot be written anywhere."""
-    texts = ("output", "raw_output", "structured", "permission_denials", "error", "notes")
+    texts = (
+        "output", "other_answers", "inexact", "raw_output", "structured", "permission_denials", "error", "notes"
+    )  # fmt: skip
     return replace(result, **_changed({name: getattr(result, name) for name in texts}))
 
 
@@ -49,7 +51,8 @@ def mask_error(error: CodeloupeError) -> None:
         causes = (failure.__cause__, failure.__context__)
         family += [cause for cause in causes if cause is not None and all(cause is not one for one in family)]
     for failure in family:
-        texts = {name: value for name, value in vars(failure).items() if isinstance(value, str) or name == "__notes__"}
+        names = [name for name, value in vars(failure).items() if isinstance(value, str)]
+        texts = {name: vars(failure)[name] for name in (*names, "__notes__", "other_answers") if name in vars(failure)}
         vars(failure).update(_changed(texts))
         failure.args = tuple(redact(part) if isinstance(part, str) else part for part in failure.args)
     for failure in family:

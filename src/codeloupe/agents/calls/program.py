@@ -10,7 +10,7 @@ import sys
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from codeloupe.model.agent import (
 )
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.directories import temporary_directory
+from codeloupe.system.json_values import parsed
 from codeloupe.system.process import (
     NETWORK_NAMES,
     Command,
@@ -49,6 +50,8 @@ PERSON_NAMES = ("USER", "LOGNAME")
 """Who the user is: some programs look their login up by it. Only for a program that runs in the user's home."""
 # One argument of a program is at most 128 KiB on Linux.
 MAX_ARGUMENT_BYTES = 120_000
+# What a run says beside its answer is kept up to this length.
+_MAX_OTHER_CHARACTERS = 4 * 1024 * 1024
 
 _VERSION = regex(rb"\d+\.\d+[\w.+-]*")
 _DEAD_PROXY = "http://127.0.0.1:9"
@@ -105,7 +108,12 @@ def installed_version(distribution: str) -> str | None:
 
 
 class Message(dict[str, Any]):
-    """An object that a program printed. Its fields are not trusted to have their types: a wrong one reads as empty."""
+    """An object that a program printed. Its fields are not trusted to have their types: a wrong one reads as empty.
+
+    `problem` is why its line could not be read, or only in part.
+    """
+
+    problem = ""
 
     def text(self, name: str) -> str:
         """A text, else nothing."""
@@ -149,13 +157,25 @@ class Message(dict[str, Any]):
 
 
 def message_on(line: bytes) -> Message:
-    """The message on a line of output; an empty one for a line that holds none."""
+    """Return the message on a line of output; an empty one with its `problem` for a line that holds none."""
+    # Programs pass on bytes of files and tools: what is no UTF-8 in a text does not take the message with it.
+    text = line.decode("utf-8-sig", "replace")
+    problem = ""
+    value: Any = None
     try:
-        # Programs pass on bytes of files and tools: what is no UTF-8 in a text does not take the message with it.
-        message = json.loads(line.decode("utf-8-sig", "replace"))
-    except (ValueError, RecursionError):
-        return Message()
-    return Message(message) if isinstance(message, dict) else Message()
+        value = parsed(text)
+    except ValueError as error:
+        problem = str(error)
+        # A key that is given twice does not take the other fields with it, such as the cost of the run.
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
+    if isinstance(value, dict):
+        message = Message(value)
+    else:
+        message = Message()
+        problem = problem or "not an object"
+    message.problem = problem
+    return message
 
 
 def detail_of(text: str) -> str:
@@ -164,7 +184,13 @@ def detail_of(text: str) -> str:
 
 
 class Reading(ABC):
-    """Takes the messages of one run in order, and reads its end. Once it `is_answered`, only that is left."""
+    """Takes the messages of one run in order, and reads its end. Once it `is_answered`, only that is left.
+
+    `output` is the answer so far. `inexact` is why the answer of the run cannot be exact, and `other_answers` is all
+    that the agent said beside it; see `AgentResult`. `goes_on` says that a program may print more after its end.
+    """
+
+    goes_on = False
 
     def __init__(self, program: Program, request: AgentRequest, emit: AgentEventSink) -> None:
         self.program = program
@@ -172,12 +198,55 @@ class Reading(ABC):
         self.request = request
         self.emit = emit
         self.is_answered = False
-        self.session_id = self.output = self.raw_output = ""
+        self.session_id = self.output = self.raw_output = self.inexact = ""
+        self.other_answers: tuple[str, ...] = ()
         self.turns = 0
         self.model: str | None = None
         self.usage: TokenUsage | None = None
         self.cost_usd: float | None = None
         self.notes: list[str] = []
+
+    def take_line(self, line: bytes) -> None:
+        """Take the message on the next line of output. A line that cannot be read makes the answer inexact."""
+        if not line.strip():
+            return
+        message = message_on(line)
+        if message.problem:
+            self.note_inexact(f"printed a line that could not be read: {message.problem}")
+        if self.is_answered and not self.goes_on:
+            self.note_inexact("went on after its end")
+        self.take(message)
+
+    def note_end(self, completed: Completed) -> None:
+        """Note why the answer cannot be exact, by the way in which the program ended."""
+        if completed.exit_code:
+            self.note_inexact(f"ended with exit code {completed.exit_code}")
+        if completed.skipped_lines:
+            self.note_inexact("printed a line that is too long to be read")
+
+    def note_inexact(self, why: str) -> None:
+        """Note why the answer cannot be exact; the first reason is kept."""
+        self.inexact = self.inexact or one_line(f"{self.agent} {why}")
+
+    def said(self, message: Message, name: str) -> str:
+        """Return a text of the agent. One that is not a text makes the answer inexact."""
+        if not isinstance(message.get(name), str):
+            self.note_inexact("gave a part of its answer that is not a text")
+        return message.text(name)
+
+    def add_other_answer(self, text: str) -> None:
+        """Keep a text that is not the answer."""
+        if not text.strip():
+            return
+        if sum(map(len, self.other_answers)) + len(text) > _MAX_OTHER_CHARACTERS:
+            self.note_inexact("said more beside its answer than is kept")
+            return
+        self.other_answers += (text,)
+
+    def set_output_aside(self) -> None:
+        """Keep what was said so far as another answer: what is said before a tool is used is not the answer."""
+        self.add_other_answer(self.output)
+        self.output = ""
 
     @abstractmethod
     def take(self, message: Message) -> None:
@@ -203,7 +272,9 @@ class Reading(ABC):
     def result(self, completed_seconds: float, **more: Any) -> AgentResult:
         """The result, with all that is known of the run; `more` has the last word."""
         known: dict[str, Any] = {
-            **{name: getattr(self, name) for name in ("output", "session_id", "raw_output")},
+            **{
+                name: getattr(self, name) for name in ("output", "session_id", "raw_output", "inexact", "other_answers")
+            },
             "duration_ms": round(completed_seconds * 1000),
             "num_turns": self.turns,
             "usage": self.usage or TokenUsage(),
@@ -215,7 +286,7 @@ class Reading(ABC):
 
     def error(self, kind: Kind, text: str = "", **more: Any) -> errors.AgentError:
         """The error of this kind, with all that is known of the run."""
-        names = ("session_id", "output", "raw_output", "model", "usage", "cost_usd")
+        names = ("session_id", "output", "other_answers", "raw_output", "model", "usage", "cost_usd")
         known = {name: getattr(self, name) for name in names}
         return error_of(kind, self.program, text, asked_model=self.request.model, **{**known, **more})
 
@@ -325,7 +396,7 @@ class ProgramAgent(ABC):
             try:
                 completed = await stream(
                     command,
-                    on_line=lambda line: reading.take(message_on(line)),
+                    on_line=reading.take_line,
                     idle_timeout_seconds=request.idle_timeout_seconds,
                     is_over=lambda: reading.is_answered,
                 )
@@ -336,14 +407,17 @@ class ProgramAgent(ABC):
                         f"{agent}: {error.message}", agent=agent, hint=error.hint, raw_output=raw, session_id=session
                     ) from error
                 # One that gave its answer and then did not end has still answered.
-                completed = Completed(0, error.stdout, error.stderr, command.timeout_seconds)
+                completed = Completed(
+                    0, error.stdout, error.stderr, command.timeout_seconds, skipped_lines=error.skipped_lines
+                )
             except errors.ProcessError as error:
                 is_missing = isinstance(error, errors.ProgramNotFound)
                 kind, hint = (errors.NotInstalled, self.program.install) if is_missing else (errors.Crashed, error.hint)
                 raise kind(f"{agent}: {error.message}", agent=agent, hint=hint) from error
             reading.raw_output = completed.stdout.decode("utf-8", "replace")
             if completed.skipped_lines and not reading.is_answered:
-                raise reading.error(replace(CUT_OFF, what="gave an answer that is too long to be read"), cut_off=True)
+                raise reading.error(replace(CUT_OFF, what="gave an answer that is too long to be read"))
+            reading.note_end(completed)
             return self._finished(reading.answer(completed), request, root)
 
     def _finished(self, result: AgentResult, _request: AgentRequest, _root: Path) -> AgentResult:

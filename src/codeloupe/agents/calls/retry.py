@@ -270,7 +270,10 @@ class Attempts:
 
 
 def _accepted(error: errors.OutputInvalid, request: AgentRequest, *, agent: str, seconds: float) -> AgentResult:
-    """Return the answer that an error carries as a result, so that it is stored and its cost is counted."""
+    """Return the answer that an error carries as a result, so that it is stored and its cost is counted.
+
+    The run failed, so the answer is inexact.
+    """
     return AgentResult(
         success=True,
         output=error.output,
@@ -281,7 +284,8 @@ def _accepted(error: errors.OutputInvalid, request: AgentRequest, *, agent: str,
         usage=error.usage or TokenUsage(),
         model=error.model or request.model,
         raw_output=error.raw_output,
-        cut_off=error.cut_off,
+        inexact=error.message,
+        other_answers=error.other_answers,
         notes=(error.message,),
     )
 
@@ -293,7 +297,7 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
     if request.output_schema is None:
         return result
     if request.accept_any_output:
-        return _without_unsound_value(result)
+        return _with_sound_value(result)
     # It takes some milliseconds for a long answer, so it is done beside the event loop.
     checked = await asyncio.to_thread(check_output, result, request.output_schema)
     if agent.limits.schema and result.structured is None:
@@ -302,11 +306,12 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
     return checked
 
 
-def _without_unsound_value(result: AgentResult) -> AgentResult:
-    """Return the result without a structured value that cannot be written as JSON; its text remains."""
+def _with_sound_value(result: AgentResult) -> AgentResult:
+    """Return the result; a structured value that cannot be written as JSON is left out, and makes it inexact."""
     try:
         refuse_unsound(result.structured)
     except ValueError as error:
         note = f"the structured answer of {result.agent} was not used: {error}"
-        return replace(result, structured=None, notes=(*result.notes, note))
+        inexact = result.inexact or note
+        return replace(result, structured=None, inexact=inexact, notes=(*result.notes, note))
     return result

@@ -273,7 +273,10 @@ def _strict_object(schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 def without_fillers(value: Any, schema: Any, *, root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
-    """The answer to a strict schema without the nulls that mean properties which were left out."""
+    """Return the answer to a strict schema without the nulls of optional properties, which mean that they are left out.
+
+    The null of a property that the schema does not know stays: the model was not asked for it.
+    """
     root = schema if root is None else root
     for _ in range(_MAX_STRICT_DEPTH):
         if not isinstance(schema, Mapping):
@@ -291,7 +294,7 @@ def without_fillers(value: Any, schema: Any, *, root: Mapping[str, Any] | None =
     return {
         name: without_fillers(item, properties.get(name), root=root, depth=depth + 1)
         for name, item in value.items()
-        if item is not None or name in required
+        if item is not None or name in required or name not in properties
     }
 
 

@@ -13,7 +13,8 @@ it finds a git that knows of no repository; the commands of the model find the r
 
 Anything other than one success is a failure. A success has one result, whose `subtype`, `is_error` and
 `terminal_reason` all say so, and an answer. None of them is enough alone: a refused request has the subtype "success",
-and an interrupted run exits with 0. The exit code does not count.
+and an interrupted run exits with 0. An answer is exact only if the program also ended with exit code 0, and the model
+stopped by itself and answered once.
 """
 
 from __future__ import annotations
@@ -84,7 +85,6 @@ _TOO_DEAR = kinds.Kind(errors.BudgetExhausted, "spent all that the call may cost
 _UNFIT = kinds.Kind(
     errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
 )
-_TWO_RESULTS = kinds.Kind(errors.Crashed, "gave more than one result", "try again; the raw output is kept")
 # By the reason, or by the subtype where there is none.
 _BY_REASON = {
     **dict.fromkeys(("max_turns", "error_max_turns"), kinds.TURNS),
@@ -122,6 +122,9 @@ _TOKENS = (
 )
 _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "notebook_path")
 _SCHEMA_TOOL = "StructuredOutput"
+# Why a model stops that has said all it had to say.
+_WHOLE = ("end_turn", "stop_sequence", "tool_use", None)
+_MAX_CHARACTERS = 1024 * 1024
 
 
 def _spent_in(result: Message, *, resumed: bool) -> tuple[float | None, TokenUsage, bool]:
@@ -151,10 +154,18 @@ def _usage(counts: list[int]) -> TokenUsage:
 class ClaudeReading(Reading):
     """Takes the messages of one run in order. `last` is its result, once it came."""
 
+    goes_on = True
     last: Message | None = None
     quota_opens_at: float | None = None
     _message_id = ""
     _sent = _written = 0
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        # The values that the model gave by the tool for structured output, whether the program accepted them or not.
+        self._given: list[Any] = []
+        # What it said since the last tool, by message.
+        self._said: dict[str, str] = {}
 
     def take(self, message: Message) -> None:
         """Take the next message. Raise the AgentError of a second result, or of a request that is about to be retried.
@@ -209,6 +220,7 @@ class ClaudeReading(Reading):
         errors = (error for error in (sentences if isinstance(sentences, list) else ()) if isinstance(error, str))
         text = output or "; ".join(filter(None, errors))
         if not _is_success(result):
+            self._use_last_given()
             opens_at = self.quota_opens_at
             if opens_at is None and (resets := _RESETS_AT.search(text)):
                 opens_at = int(resets[1])
@@ -218,6 +230,9 @@ class ClaudeReading(Reading):
             raise self.error(_kind(program_text, status, result), text, status=status, retry_after_seconds=wait)
         if not output.strip() and structured is None:
             raise self.error(kinds.EMPTY, text, status=status)
+        self._compare_answers(output, structured)
+        if result.get("stop_reason") not in _WHOLE:
+            self.note_inexact(f"did not stop by itself: {result.get('stop_reason')}")
         if is_share:
             note = "reports the cost of the whole session; this call's share is estimated from its tokens"
             self.notes.append(f"{self.agent} {note}")
@@ -250,16 +265,42 @@ class ClaudeReading(Reading):
                 self.tool_used(block.text("name"), block.part("input").detail(_DETAIL_NAMES))
             if is_own and block.get("type") == "text":
                 # A message that was cut off is continued by the next.
-                self.output = (self.output + block.text("text"))[: 1024 * 1024]
+                text = self.said(block, "text")
+                self.output = (self.output + text)[:_MAX_CHARACTERS]
+                self._said[said.text("id")] = self._said.get(said.text("id"), "") + text
             elif is_own and is_tool:
-                given = json.dumps(block.get("input"), ensure_ascii=False, default=str)
-                self.output = given[: 1024 * 1024] if is_answer else ""
+                self.set_output_aside()
+                self._said.clear()
+                if is_answer:
+                    self._given.append(block.get("input"))
+
+    def _use_last_given(self) -> None:
+        """Make the last value that was given the answer of a run that failed."""
+        if not self._given:
+            return
+        self.set_output_aside()
+        *earlier, last = self._given
+        for value in earlier:
+            self.add_other_answer(_json(value))
+        self.output = _json(last)[:_MAX_CHARACTERS]
+
+    def _compare_answers(self, output: str, structured: Any) -> None:
+        """Keep all that was said beside the answer of a run that succeeded, and note if it answered several times."""
+        if any(text.strip() not in ("", output.strip()) for text in self._said.values()):
+            if structured is None:
+                self.note_inexact("gave several answers")
+            self.set_output_aside()
+        if self._given and self._given != [structured]:
+            self.note_inexact("gave several answers")
+        for value in self._given:
+            if value != structured:
+                self.add_other_answer(_json(value))
 
     def _second_result(self, first: Message, second: Message) -> errors.AgentError:
         """Return the error of a run with two results, at the higher of their costs, which are running totals."""
         dearer = max(first, second, key=lambda result: result.number("total_cost_usd") or 0.0)
         self.cost_usd, self.usage, _ = _spent_in(dearer, resumed=self.request.resume_session is not None)
-        return self.error(_TWO_RESULTS, raw_output=f"{_raw(first)}\n{_raw(second)}")
+        return self.error(kinds.SEVERAL_RESULTS, raw_output=f"{_raw(first)}\n{_raw(second)}")
 
     def _refuse_retry(self, event: Message) -> None:
         status = event.count("error_status") or None
@@ -303,7 +344,11 @@ def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
 
 
 def _raw(message: Message) -> str:
-    return json.dumps(message, ensure_ascii=False, default=str)
+    return _json(message)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def bundled_program() -> Path | None:

@@ -89,6 +89,8 @@ class AgentSdkAgent(ClaudeAgent):
         result = Message(data) if data else reading.last
         if result is None:
             raise self._without_result(sdk, failure, passed, reading, stderr) from failure
+        if failure is not None:
+            reading.note_inexact(f"failed after its result: {failure}")
         try:
             return reading.answer_in(result, seconds=time.monotonic() - started)
         except AgentError as error:
@@ -138,7 +140,7 @@ class AgentSdkAgent(ClaudeAgent):
             return reading.error(Kind(TimedOut, f"{passed} and was ended", hint))
         if isinstance(failure, sdk.CLIJSONDecodeError):
             kind = Kind(OutputInvalid, "wrote a message that is broken or too large", "ask for a shorter answer")
-            return reading.error(kind, str(failure), cut_off=True)
+            return reading.error(kind, str(failure))
         exit_code = getattr(failure, "exit_code", None) or 0
         return reading.without_result(exit_code=exit_code, stderr="\n".join(stderr) or str(failure or ""))
 
@@ -188,8 +190,14 @@ def as_printed(sdk: ModuleType, message: Any) -> Message:
     if not isinstance(message, sdk.AssistantMessage):
         return Message()
     said = asdict(message)
-    blocks = [{**block, "type": "tool_use" if "input" in block else "text"} for block in said["content"]]
+    blocks = [{**block, "type": _type_of(block)} for block in said["content"]]
     return Message(said, type="assistant", message={**said, "id": message.message_id, "content": blocks})
+
+
+def _type_of(block: Mapping[str, Any]) -> str:
+    if "input" in block:
+        return "tool_use"
+    return "text" if "text" in block else "other"
 
 
 async def converse(

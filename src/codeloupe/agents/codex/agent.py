@@ -41,6 +41,8 @@ _SESSIONS = "sessions"
 _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 _PROVIDER = "codeloupe"
 _SANDBOXES = {PermissionMode.ACCEPT_EDITS: "workspace-write", PermissionMode.BYPASS: "danger-full-access"}
+# The items that are not the use of a tool.
+_SAID = ("agent_message", "reasoning", "error")
 # The one tool that there is: commands in a sandbox.
 _SHELL = "shell"
 # What the program writes to its log: beside errors, a line for each reply, since it reports no status elsewhere.
@@ -107,8 +109,13 @@ _BY_STDERR = kinds.patterns(
 
 
 class CodexReading(Reading):
-    """Takes the messages of one run in order, and reads its end: an answer, or which error."""
+    """Takes the messages of one run in order, and reads its end: an answer, or which error.
 
+    An answer is exact only if it is the one message after the last tool, nothing comes after the end of the turn, and
+    no error was reported.
+    """
+
+    _ends = 0
     _failed_with: str | None = None
     _last_error = ""
 
@@ -119,24 +126,22 @@ class CodexReading(Reading):
     def take(self, message: Message) -> None:
         """Take the next message."""
         item = message.part("item")
+        if message.get("type") == "item.started" and item.get("type") not in _SAID:
+            self.set_output_aside()
         match message.get("type"), item.get("type"):
             case "thread.started", _:
                 self.session_id = message.text("thread_id")
             case "item.started", "command_execution":
                 self.tool_used(_SHELL, detail_of(_IN_A_SHELL.sub(r"\2", item.text("command")[:10_000])))
             case "item.completed", "agent_message":
-                self.output = item.text("text")
+                self._take_answer(item)
             case "item.completed", "file_change":
-                # The files that changed, as seen from the working directory.
-                folder = self.request.working_dir.resolve()
-                for path in (change.text("path") for change in item.parts("changes")):
-                    inside = str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
-                    self._files[inside] = None
-                    self.tool_used("apply_patch", detail_of(inside))
+                self._take_file_change(item)
             case "item.completed", "error" if len(self.notes) < 5:
                 self.notes.append(f"codex warned: {kinds.one_line(item.text('message'))}")
             case "turn.completed", _:
                 usage, self.is_answered = message.part("usage"), True
+                self._ends += 1
                 sent, cached = usage.count("input_tokens"), usage.count("cached_input_tokens")
                 written = usage.count("output_tokens")
                 self.usage = TokenUsage(input_tokens=sent, cached_tokens=cached, output_tokens=written)
@@ -147,6 +152,21 @@ class CodexReading(Reading):
             case "error", _:
                 # Most of these announce a retry, so none of them is the end.
                 self._last_error = message.text("message")
+                self.note_inexact(f"reported an error: {self._last_error}")
+
+    def _take_answer(self, item: Message) -> None:
+        if self.output.strip():
+            self.note_inexact("gave several answers")
+            self.set_output_aside()
+        self.output = self.said(item, "text")
+
+    def _take_file_change(self, item: Message) -> None:
+        """Take the files that changed, as seen from the working directory."""
+        folder = self.request.working_dir.resolve()
+        for path in (change.text("path") for change in item.parts("changes")):
+            inside = str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
+            self._files[inside] = None
+            self.tool_used("apply_patch", detail_of(inside))
 
     def answer(self, completed: Completed, *, now: datetime | None = None) -> AgentResult:
         """The answer of a run that ended; `now` is local time. Raises the AgentError that the end means."""
@@ -159,6 +179,8 @@ class CodexReading(Reading):
             raise self.failed(failed_with, stderr=completed.stderr, now=now or datetime.now().astimezone())
         if not self.is_answered:
             raise self.cut_short(_BY_STDERR, exit_code=exit_code, stderr=_LOGGED.sub("", completed.stderr))
+        if self._ends > 1:
+            raise self.error(kinds.SEVERAL_RESULTS)
         asked, had = request.resume_session, self.session_id
         if asked is not None and (asked.lower() == had) is request.fork_session:
             what = f"went on in the session {had}, which is not what was asked of the session {asked}"

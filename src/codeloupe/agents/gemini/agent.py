@@ -12,7 +12,8 @@ and the model hears of it.
 An exit code of 0 tells nothing: the program ends with it also when it was ended from outside, when the service sent
 nothing, when it sent nothing itself, and when it did not get rid of its output in time, which is then cut. The other
 format that it has, one document at its end, is cut for every long answer. An answer that a model broke off since its
-tokens were used up is not marked as such in either. Other exit codes are the HTTP status modulo 256, or a number of
+tokens were used up is not marked as such in either, so an answer to a schema is exact only if it is one JSON value,
+which shows its own end. Other exit codes are the HTTP status modulo 256, or a number of
 its own; the status is also in its stderr and often in its sentences.
 """
 
@@ -33,6 +34,7 @@ from codeloupe.agents.calls.program import Message, ProgramAgent, Reading, agent
 from codeloupe.agents.calls.schemas import schema_words
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.system.json_values import exact_value
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
@@ -142,9 +144,13 @@ _BY_STDERR = kinds.patterns((r"unknown arguments?:", kinds.TOO_OLD), (r"node.{0,
 
 
 class GeminiReading(Reading):
-    """Takes the messages of one run in order."""
+    """Takes the messages of one run in order.
+
+    An answer is exact only if nothing comes after the result and no error was reported.
+    """
 
     _has_repeated_prompt = _is_answering = False
+    _results = 0
     _last_error = ""
     _result: Message | None = None
 
@@ -163,23 +169,21 @@ class GeminiReading(Reading):
                 self._has_repeated_prompt = True
             case "message", "assistant":
                 self._begin_turn()
-                self.output += message.text("content")
+                self.output += self.said(message, "content")
             case "tool_use", _:
                 self._begin_turn()
+                self.set_output_aside()
                 tool, detail = message.text("tool_name"), message.part("parameters").detail(_DETAIL_NAMES)
                 self._used[message.text("tool_id")] = f"{tool} {detail}".strip()
                 self.tool_used(tool, detail)
             case "tool_result", _:
-                # What was said before a tool was used is not the answer.
-                self._is_answering, self.output = False, ""
-                used, error = self._used.pop(message.text("tool_id"), ""), message.part("error")
-                is_blocked = message.text("output").startswith(_BLOCKED) or error.get("type") in _DENIED
-                if is_blocked or any(phrase in error.text("message") for phrase in _DENIED_IN_WORDS):
-                    self._denials.append(used)
+                self._take_tool_result(message)
             case "error", _:
                 self._last_error = message.text("message")
+                self.note_inexact(f"reported an error: {self._last_error}")
             case "result", _:
                 self._result, self.is_answered = message, True
+                self._results += 1
                 stats = message.part("stats")
                 sent = stats.count("input_tokens")
                 # What a model thought counts as output too, but is only in the total.
@@ -188,11 +192,19 @@ class GeminiReading(Reading):
                 if sent:
                     self.tokens_spent(sent, written)
 
+    def _take_tool_result(self, message: Message) -> None:
+        self._is_answering = False
+        self.set_output_aside()
+        used, error = self._used.pop(message.text("tool_id"), ""), message.part("error")
+        is_blocked = message.text("output").startswith(_BLOCKED) or error.get("type") in _DENIED
+        if is_blocked or any(phrase in error.text("message") for phrase in _DENIED_IN_WORDS):
+            self._denials.append(used)
+
     def answer(self, completed: Completed) -> AgentResult:
         """The answer of a run that ended. Raises the AgentError that its end means."""
         exit_code, stderr, result = completed.exit_code, completed.stderr, self._result
-        # A plain `@` where the model repeats one with the invisible character.
-        self.output = _ESCAPED_JOINER.sub("@", self.output.replace(f"@{JOINER}", "@"))
+        self.output = _without_joiners(self.output)
+        self.other_answers = tuple(map(_without_joiners, self.other_answers))
         if result is None:
             # It loses what is left of its output when it ends, and repeats the prompt there before it sends it.
             if exit_code == 0 and self.session_id and not self._has_repeated_prompt:
@@ -204,15 +216,27 @@ class GeminiReading(Reading):
                 if _status("", exit_code, stderr) is not None:
                     raise self._failed(words, exit_code=exit_code, stderr=stderr)
             raise self.cut_short(_BY_STDERR, exit_code=exit_code, stderr=words)
+        if self._results > 1:
+            raise self.error(kinds.SEVERAL_RESULTS, self._last_error)
         if result.get("status") != "success":
             text = result.part("error").text("message") or self._last_error
             raise self._failed(text, exit_code=exit_code, stderr=stderr)
         stats = result.part("stats")
         if not self.output.strip():
             raise self.error(kinds.EMPTY if stats.part("models") else _SENT_NOTHING, self._last_error)
+        self._note_unknown_end()
         # Before the one that answers, the program may ask a small one which to ask.
         self.model = stats.busiest("models") or self.model
         return self.result(completed.seconds, permission_denials=tuple(self._denials))
+
+    def _note_unknown_end(self) -> None:
+        """Note that an answer to a schema may have been cut off, unless it is one JSON value."""
+        if self.request.output_schema is None:
+            return
+        try:
+            exact_value(self.output)
+        except ValueError as error:
+            self.note_inexact(f"may have been cut off, which it does not report: {error}")
 
     def _begin_turn(self) -> None:
         if not self._is_answering:
@@ -226,6 +250,11 @@ class GeminiReading(Reading):
         delays = _DELAY_MS.findall(stderr)
         wait = int(delays[-1]) / 1000 if delays else kinds.retry_after_in(text)
         return self.error(kind or _BY_EXIT_CODE.get(exit_code, _UNKNOWN), text, status=status, retry_after_seconds=wait)
+
+
+def _without_joiners(text: str) -> str:
+    """Return the text with a plain `@` where the model repeats one with the invisible character."""
+    return _ESCAPED_JOINER.sub("@", text.replace(f"@{JOINER}", "@"))
 
 
 def _status(text: str, exit_code: int, stderr: str) -> int | None:
