@@ -81,8 +81,7 @@ def exact_answer(output: str, structured: Any) -> Mapping[str, Any]:
     """Return the object that an exact answer consists of. Raise ValueError with the problem of any other answer.
 
     An answer is exact if it is structured output from the agent's own channel, or a text that is nothing but the JSON
-    value, bare or in one code fence. The caller checks the keys of the object, and with `refuse_inexact` the agent's
-    run.
+    value, bare or in one code fence. The caller checks the keys of the object and how the agent's run ended.
     """
     if structured is None and not output.strip():
         raise ValueError(EMPTY_OUTPUT)
@@ -99,7 +98,7 @@ def exact_answer(output: str, structured: Any) -> Mapping[str, Any]:
     return value
 
 
-def refuse_inexact(inexact: str) -> None:
+def _refuse_inexact(inexact: str) -> None:
     """Raise ValueError with the reason why the agent's run cannot have given an exact answer, if there is one."""
     if inexact:
         raise ValueError(inexact)
@@ -162,11 +161,11 @@ def read_review(
     verdict = None
     try:
         answer = _exact_review(output, structured)
+        _refuse_inexact(inexact)
         decisive.add_value(answer)
         # An invalid item may be why the verdict is worse than the list, so it is named first.
         decisive.refuse_problem()
         verdict = _stated_verdict(answer, decisive.claims)
-        refuse_inexact(inexact)
     except ValueError as error:
         problem = str(error)
     others = _Items()
@@ -471,9 +470,9 @@ def read_proofs(output: str, structured: Any = None, *, claims: int, inexact: st
     """Return the proof of each claim from 1 to `claims`, in order, or the problem if the answer is not exact."""
     try:
         answer = exact_answer(output, structured)
+        _refuse_inexact(inexact)
         listed = _read_fields(answer, _ProofList).proofs
         proofs = _proofs_of(listed, claims)
-        refuse_inexact(inexact)
     except ValueError as error:
         return Verification(problem=str(error))
     return Verification(proofs=proofs)
@@ -525,9 +524,9 @@ def read_critique(output: str, structured: Any = None, *, inexact: str = "") -> 
     """Return the critique of an exact answer, or the problem of any other answer."""
     try:
         answer = exact_answer(output, structured)
+        _refuse_inexact(inexact)
         fields = _read_fields(answer, _CritiqueFields)
         verdict = _one_of(CriticVerdict, "verdict", fields.verdict)
-        refuse_inexact(inexact)
     except ValueError as error:
         return str(error)
     if verdict is CriticVerdict.PASS and fields.blockers:
