@@ -38,6 +38,12 @@ def read(value: Any, output_format: ReviewFormat) -> ReviewAnswer:
     return read_output(json.dumps(value), output_format)
 
 
+def unlevelled(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a result that does not state its level, and names its rule as `changes` say."""
+    result = {key: value for key, value in RESULT.items() if key not in ("level", "ruleId")}
+    return {**result, **changes}
+
+
 def severities(answer: ReviewAnswer) -> list[str]:
     return [claim.severity.label for claim in answer.claims]
 
@@ -111,6 +117,112 @@ class TestSarif:
         tool = {"driver": {"name": "t", "rules": rules}}
         results = [{**RESULT, "level": None}, {**RESULT, "level": None, "ruleId": "S2"}, RESULT]
         assert severities(read(self.document(*results, tool=tool), "sarif")) == ["low", "medium", "high"]
+
+    @pytest.mark.parametrize(
+        ("names", "rule"),
+        [
+            ({"ruleId": "E1"}, "E1"),
+            ({"ruleId": "E1/1"}, "E1/1"),
+            ({"ruleIndex": 1}, "E1"),
+            ({"ruleId": "E1", "ruleIndex": 1}, "E1"),
+            ({"ruleId": "E1/part", "ruleIndex": 1}, "E1/part"),
+            ({"ruleIndex": -1, "ruleId": "E1"}, "E1"),
+            ({"rule": {"id": "E1"}}, "E1"),
+            ({"rule": {"index": 1}}, "E1"),
+            ({"rule": {"guid": "g-1"}}, "E1"),
+            ({"ruleId": "X1"}, "X1"),
+            ({"ruleId": "X1", "rule": {"id": "X1", "index": 0, "toolComponent": {"index": 0}}}, "X1"),
+            ({"rule": {"index": 0, "toolComponent": {"guid": "g-x"}}}, "X1"),
+            ({"ruleIndex": 0, "rule": {"toolComponent": {"index": 0}}}, "X1"),
+        ],
+    )
+    def test_a_rule_is_found_by_index_guid_or_id(self, names: dict[str, Any], rule: str) -> None:
+        rules = [
+            {"id": "N1", "defaultConfiguration": {"level": "note"}},
+            {"id": "E1", "guid": "g-1", "defaultConfiguration": {"level": "error"}},
+        ]
+        extension = {
+            "name": "x",
+            "guid": "g-x",
+            "rules": [{"id": "X1", "defaultConfiguration": {"level": "error"}}],
+        }
+        tool = {"driver": {"name": "t", "rules": rules}, "extensions": [extension]}
+        answer = read(self.document(unlevelled(names), tool=tool), "sarif")
+        assert (severities(answer), answer.problem) == (["high"], "")
+        assert answer.claims[0].rule == rule
+
+    @pytest.mark.parametrize(
+        ("names", "problem"),
+        [
+            ({"ruleIndex": 7}, "it names the rule 7, which the document does not have"),
+            ({"rule": {"index": 7}}, "it names the rule 7, which the document does not have"),
+            ({"rule": {"guid": "g"}}, "it names the rule g, which the document does not have"),
+            (
+                {"rule": {"index": 0, "toolComponent": {"index": 3}}},
+                "it names the tool component 3, which the document does not have",
+            ),
+            (
+                {"rule": {"index": 0, "toolComponent": {"guid": "g"}}},
+                "it names the tool component g, which the document does not have",
+            ),
+            ({"ruleId": "E1", "ruleIndex": 0}, "it names two rules: E1 and N1"),
+            ({"ruleId": "N10", "ruleIndex": 0}, "it names two rules: N10 and N1"),
+            ({"ruleId": "E1", "rule": {"id": "N1"}}, "it names two rules: E1 and N1"),
+            ({"ruleIndex": 1, "rule": {"index": 0}}, "it names two rules: 1 and 0"),
+            ({"provenance": {"invocationIndex": 2}}, "it names the invocation 2, which the document does not have"),
+            ({"ruleIndex": "0"}, "invalid json: Expected `int`, got `str` - at `$.ruleIndex`"),
+            ({"ruleIndex": -2}, "invalid json: Expected `int` >= -1 - at `$.ruleIndex`"),
+        ],
+    )
+    def test_a_result_whose_rule_cannot_be_resolved_is_invalid(self, names: dict[str, Any], problem: str) -> None:
+        rules = [{"id": "N1"}, {"id": "E1"}]
+        document = self.document(unlevelled(names), tool={"driver": {"name": "t", "rules": rules}})
+        answer = read(document, "sarif")
+        assert (answer.claims, answer.problem) == ((), f"{problem} (finding 1)")
+
+    @pytest.mark.parametrize(
+        ("changes", "overrides", "severity"),
+        [
+            ({}, [[("R1", "error")]], "high"),
+            ({}, [[("R1", "error")], []], "high"),
+            ({}, [[("R2", "error")]], "low"),
+            ({"ruleId": "R1/part"}, [[("R1", "error")]], "high"),
+            ({"ruleId": "R9"}, [[("R9", "error")]], "high"),
+            ({"ruleId": "R9/part"}, [[("R9", "error")]], "high"),
+            ({"provenance": {"invocationIndex": 1}}, [[("R1", "error")], []], "low"),
+            ({"provenance": {"invocationIndex": 1}}, [[], [("R1", "error")]], "high"),
+            # The level of the rule counts unless the result names the invocation that lowered it.
+            ({"ruleId": "R2"}, [[("R2", "note")]], "high"),
+            ({"ruleId": "R2", "provenance": {"invocationIndex": 0}}, [[("R2", "note")]], "low"),
+            ({"level": "note"}, [[("R1", "error")]], "low"),
+        ],
+    )
+    def test_an_override_of_the_invocation_changes_the_level_of_a_rule(
+        self, changes: dict[str, Any], overrides: list[list[tuple[str, str]]], severity: str
+    ) -> None:
+        rules = [
+            {"id": "R1", "defaultConfiguration": {"level": "note"}},
+            {"id": "R2", "defaultConfiguration": {"level": "error"}},
+        ]
+        invocations: list[dict[str, Any]] = []
+        for group in overrides:
+            written = [{"descriptor": {"id": rule}, "configuration": {"level": level}} for rule, level in group]
+            invocations.append({"executionSuccessful": True, "ruleConfigurationOverrides": written})
+        result = unlevelled({"ruleId": "R1", **changes})
+        document = self.document(result, tool={"driver": {"name": "t", "rules": rules}}, invocations=invocations)
+        assert severities(read(document, "sarif")) == [severity]
+
+    def test_a_result_may_name_no_rule(self) -> None:
+        tool = {"driver": {"name": "t", "rules": [{"id": "", "defaultConfiguration": {"level": "note"}}]}}
+        [claim] = read(self.document(unlevelled({}), tool=tool), "sarif").claims
+        assert (claim.severity.label, claim.rule) == ("medium", None)
+
+    def test_an_override_that_names_no_rule_of_the_document_is_a_failure(self) -> None:
+        override = {"descriptor": {"index": 3}, "configuration": {"level": "error"}}
+        invocation = {"executionSuccessful": True, "ruleConfigurationOverrides": [override]}
+        answer = read(self.document(unlevelled({"ruleId": "R1"}), invocations=[invocation]), "sarif")
+        assert answer.problem == "invalid override: it names the rule 3, which the document does not have"
+        assert len(answer.claims) == 1
 
     @pytest.mark.parametrize(
         ("changes", "counts"),
