@@ -75,18 +75,19 @@ def read_output(text: str, output_format: ReviewFormat, *, trusted: bool = True)
 # The document of the review-gate.
 
 
-class GateDocument(Struct, frozen=True):
-    """The parts of a document that we read. The items of both lists are read one by one."""
+class GateDocument(Struct, frozen=True, forbid_unknown_fields=True):
+    """The document that `review-gate wait --json` prints. The items of both lists are read one by one."""
 
-    status: str = ""
+    status: str = "complete"
     consensus_verdict: str = ""
+    reviewers: dict[str, Any] = {}
     aggregated_findings: list[Any] | None = None
     parse_errors: tuple[Any, ...] = ()
 
     @property
-    def has_failed(self) -> bool:
-        """Tell whether the status says that there is no verdict."""
-        return self.status in ("timeout", "error", "no_reviewers")
+    def has_ended(self) -> bool:
+        """Tell whether the status is one with a verdict."""
+        return self.status in ("complete", "resolved")
 
 
 def gate_document(text: str) -> GateDocument:
@@ -102,14 +103,15 @@ def read_gate_document(document: GateDocument) -> ReviewAnswer:
 
 
 def gate_parse_errors(document: GateDocument) -> tuple[str, ...]:
-    """Return what the review-gate says about reviewers whose answers it could not use."""
+    """Return what the review-gate says about each reviewer that failed."""
     errors: list[str] = []
     for item in document.parse_errors:
-        if isinstance(item, dict):
-            parts = [str(item[key]) for key in ("reviewer", "error", "details") if item.get(key)]
-            errors.append(": ".join(parts))
-        else:
-            errors.append(str(item))
+        words = ""
+        if isinstance(item, str):
+            words = item
+        elif isinstance(item, dict):
+            words = ": ".join(str(item[key]) for key in ("reviewer", "error", "details") if item.get(key))
+        errors.append(words or repr(item))
     return tuple(errors)
 
 
@@ -138,11 +140,11 @@ def _gate_verdict(document: GateDocument, claims: Iterable[RawClaim]) -> Verdict
         raise ValueError("missing field: consensus_verdict")
     if stated not in ("PASS", "NEEDS_WORK", "FAIL"):
         raise ValueError(f"invalid verdict: {shown(stated)}")
-    if document.has_failed:
-        raise ValueError(f"its status is {document.status}")
+    if not document.has_ended:
+        raise ValueError(f"its status is {shown(document.status)}")
     errors = gate_parse_errors(document)
     if errors:
-        raise ValueError(f"it could not read what its reviewers said: {shown(errors[0])}")
+        raise ValueError(f"one of its reviewers failed: {shown(errors[0])}")
     verdict = Verdict(stated)
     given = verdict_of(claims)
     if is_worse(verdict, given):
@@ -178,7 +180,8 @@ class _ReviewdogDiagnostic(Struct, frozen=True):
     code: _DiagnosticCode = _DiagnosticCode()
 
 
-class _DiagnosticResult(Struct, frozen=True):
+class _DiagnosticResult(Struct, frozen=True, forbid_unknown_fields=True):
+    source: dict[str, Any] = {}
     severity: str | int = ""
     # Each is read as a `_ReviewdogDiagnostic` of its own.
     diagnostics: list[Any] | None = None

@@ -198,7 +198,7 @@ def _exclude_arguments(plan: Plan) -> list[str]:
 
 def _agreed_verdict(completed: Completed, document: GateDocument) -> Verdict | None:
     """Return the verdict if the exit code and the document agree on one."""
-    if document.has_failed:
+    if not document.has_ended:
         return None
     for verdict in _VERDICTS.get(completed.exit_code, ()):
         if verdict.value == document.consensus_verdict:

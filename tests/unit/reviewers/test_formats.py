@@ -25,6 +25,7 @@ RESULT: dict[str, Any] = {
         }
     ],
 }
+SUCCESS = {"executionSuccessful": True}
 DIAGNOSTIC: dict[str, Any] = {
     "message": "Unused.",
     "location": {"path": "a.py", "range": {"start": {"line": 7, "column": 2}, "end": {"line": 8}}},
@@ -87,22 +88,42 @@ class TestReviewGate:
             ({"consensus_verdict": None}, "missing field: consensus_verdict"),
             ({"consensus_verdict": "ERROR"}, "invalid verdict: ERROR"),
             ({"consensus_verdict": "FAIL"}, "invalid verdict: FAIL, but the findings give PASS"),
-            ({"status": "timeout"}, "its status is timeout"),
+            *[
+                ({"status": status}, f"its status is {status}")
+                for status in ("timeout", "error", "no_reviewers", "pending", "ERROR", "COMPLETE", "failed")
+            ],
+            ({"status": 1}, "invalid json: Expected `str`, got `int` - at `$.status`"),
+            ({"parse_errors": "codex: no JSON"}, "invalid json: Expected `array`, got `str` - at `$.parse_errors`"),
             (
-                {"parse_errors": [{"reviewer": "gemini", "error": "quota"}]},
-                "it could not read what its reviewers said: gemini: quota",
+                {"parse_errors": {"codex": "no JSON"}},
+                "invalid json: Expected `array`, got `object` - at `$.parse_errors`",
             ),
+            *[
+                ({"parse_errors": [item]}, f"one of its reviewers failed: {words}")
+                for item, words in (
+                    ("claude: quota", "claude: quota"),
+                    ({"reviewer": "gemini", "error": "quota"}, "gemini: quota"),
+                    ({"agent": "codex"}, "{'agent': 'codex'}"),
+                    ({}, "{}"),
+                    ("", "''"),
+                    (None, "None"),
+                )
+            ],
+            ({"reviewers": ["codex"]}, "invalid json: Expected `object`, got `array` - at `$.reviewers`"),
+            ({"error": "crashed"}, "invalid json: Object contains unknown field `error`"),
+            ({"failed": True}, "invalid json: Object contains unknown field `failed`"),
         ],
     )
     def test_a_document_without_an_explained_verdict_is_a_failure(self, changes: dict[str, Any], problem: str) -> None:
         document = {"status": "complete", "consensus_verdict": "PASS", "aggregated_findings": [], "parse_errors": []}
-        assert read(document, "review-gate").is_exact
+        for status in ("complete", "resolved", None):
+            assert read({**document, "status": status, "reviewers": {}, "error": None}, "review-gate").is_exact
         assert read({**document, **changes}, "review-gate").problem == problem
 
 
 class TestSarif:
     def document(self, *results: Any, **run: Any) -> dict[str, Any]:
-        return {"version": "2.1.0", "runs": [{"tool": {"driver": {"name": "t"}}, "results": list(results), **run}]}
+        return {"version": "2.1.0", "runs": [{"tool": {"driver": {"name": "t"}}, "results": [*results], **run}]}
 
     def test_a_result_is_a_claim(self) -> None:
         answer = read(self.document(RESULT), "sarif")
@@ -248,6 +269,14 @@ class TestSarif:
         [
             ({"results": None}, "missing field: results"),
             ({"invocations": [{"executionSuccessful": False}]}, "the tool says that it failed"),
+            ({"invocations": [{"exitCode": 2}]}, "the tool does not say whether it succeeded"),
+            ({"invocations": [{"exitCode": 0}]}, "the tool does not say whether it succeeded"),
+            ({"invocations": [SUCCESS, {}]}, "the tool does not say whether it succeeded"),
+            ({"conversion": {"invocation": {}}}, "the tool does not say whether it succeeded"),
+            *[
+                ({"externalPropertyFileReferences": {name: {}}}, f"a part of it is in another file: {name}")
+                for name in ("results", "invocations", "driver", "extensions", "conversion")
+            ],
             *[
                 (
                     {
@@ -267,10 +296,66 @@ class TestSarif:
         answer = read(document, "sarif")
         assert (answer.problem, len(answer.claims)) == (problem, 1)
 
-    def test_a_warning_of_the_tool_is_not_a_failure(self) -> None:
-        notification = {"level": "warning", "message": {"text": "x"}}
-        invocation = {"executionSuccessful": True, "toolExecutionNotifications": [notification]}
-        assert read(self.document(invocations=[invocation]), "sarif").is_exact
+    @pytest.mark.defect("F8")
+    @pytest.mark.parametrize(
+        ("notification", "problem"),
+        [
+            ({"level": "warning"}, ""),
+            ({"level": "note"}, ""),
+            ({"level": "none"}, ""),
+            ({}, ""),
+            ({"descriptor": {"id": "other"}}, ""),
+            ({"descriptor": {"id": "W1"}}, ""),
+            ({"level": "error"}, "the tool reports an error: x"),
+            ({"level": "Error"}, "the tool reports an error: x"),
+            ({"level": "fatal"}, "the tool reports an error: x"),
+            ({"descriptor": {"id": "E1"}}, "the tool reports an error: x"),
+            ({"descriptor": {"id": "E1/2"}}, "the tool reports an error: x"),
+            ({"descriptor": {"index": 1}}, "the tool reports an error: x"),
+            ({"descriptor": {"index": 0, "toolComponent": {"index": 0}}}, "the tool reports an error: x"),
+            ({"descriptor": {"id": "O1"}}, "the tool reports an error: x"),
+            (
+                {"descriptor": {"index": 9}},
+                "invalid notification: it names the kind of notification 9, which the document does not have",
+            ),
+        ],
+    )
+    def test_only_a_notification_below_error_is_not_a_failure(self, notification: dict[str, Any], problem: str) -> None:
+        error = {"defaultConfiguration": {"level": "error"}}
+        kinds = [{"id": "W1"}, {"id": "E1", **error}, {"id": "O1"}]
+        extension = {"name": "x", "notifications": [{"id": "X1", **error}]}
+        tool = {"driver": {"name": "t", "notifications": kinds}, "extensions": [extension]}
+        override = {"descriptor": {"id": "O1"}, "configuration": {"level": "error"}}
+        invocation = {
+            "executionSuccessful": True,
+            "toolExecutionNotifications": [{"message": {"text": "x"}, **notification}],
+            "notificationConfigurationOverrides": [override],
+        }
+        answer = read(self.document(RESULT, tool=tool, invocations=[invocation]), "sarif")
+        assert (answer.problem, len(answer.claims)) == (problem, 1)
+
+    @pytest.mark.defect("F8", "F11")
+    @pytest.mark.parametrize(
+        "run",
+        [
+            {"results": {}},
+            {"tool": []},
+            {"tool": {"driver": {"rules": {}}}},
+            {"tool": {"extensions": {}}},
+            {"invocations": {"executionSuccessful": False}},
+            {"invocations": [[]]},
+            {"invocations": [{"executionSuccessful": "false"}]},
+            {"invocations": [{"executionSuccessful": 0}]},
+            {"invocations": [{**SUCCESS, "toolExecutionNotifications": {"level": "error"}}]},
+            {"invocations": [{**SUCCESS, "toolConfigurationNotifications": "crashed"}]},
+            {"invocations": [{**SUCCESS, "toolExecutionNotifications": [{"level": 1}]}]},
+            {"invocations": [{**SUCCESS, "ruleConfigurationOverrides": {}}]},
+            {"conversion": []},
+            {"externalPropertyFileReferences": []},
+        ],
+    )
+    def test_a_part_of_another_type_is_a_failure(self, run: dict[str, Any]) -> None:
+        assert read(self.document(**run), "sarif").problem.startswith("invalid json: Expected ")
 
     @pytest.mark.parametrize(
         ("result", "problem"),
@@ -327,6 +412,24 @@ class TestRdjson:
     ) -> None:
         document = {"severity": default, "diagnostics": [{**DIAGNOSTIC, "severity": stated}]}
         assert severities(read(document, "rdjson")) == [severity]
+
+    @pytest.mark.defect("F11")
+    @pytest.mark.parametrize(
+        ("changes", "problem"),
+        [
+            ({"error": "tool crashed"}, "Object contains unknown field `error`"),
+            ({"exit_code": 2}, "Object contains unknown field `exit_code`"),
+            ({"diagnostics": {}}, "Expected `array | null`, got `object` - at `$.diagnostics`"),
+            ({"source": "golint"}, "Expected `object`, got `str` - at `$.source`"),
+            ({"severity": []}, "Expected `int | str`, got `array` - at `$.severity`"),
+        ],
+    )
+    def test_an_unknown_key_or_another_type_at_the_top_is_a_failure(
+        self, changes: dict[str, Any], problem: str
+    ) -> None:
+        document: dict[str, Any] = {"source": {"name": "t"}, "severity": "ERROR", "diagnostics": [], "error": None}
+        assert read(document, "rdjson") == ReviewAnswer()
+        assert read({**document, **changes}, "rdjson").problem == f"invalid json: {problem}"
 
     def test_lines_are_diagnostics_and_any_other_line_is_a_failure(self) -> None:
         line = json.dumps(DIAGNOSTIC)
