@@ -25,6 +25,7 @@ from tests.unit.reviewers.review_tasks import INFO, failure, review_now, reviewe
 pytestmark = pytest.mark.program
 
 ITEM = {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] wrong", "body": "why"}
+NIT = {**ITEM, "priority": 3}
 ODD = {**ITEM, "title": "odd", "priority": "7"}
 
 
@@ -110,6 +111,19 @@ def test_it_runs_in_the_whole_tree_where_there_is_one_but_not_in_that_of_an_untr
         (printing("", exit_code=2, stderr="no configuration"), 0, "it ended with exit code 2: no configuration"),
         (printing('{"findings": []}', exit_code=2), 0, "it ended with exit code 2"),
         (python(f"print({answer(ITEM)!r}, flush=True)\nos.kill(os.getpid(), 9)"), 1, "it ended with signal 9"),
+        *[
+            (
+                printing(answer(NIT, verdict="NEEDS_WORK"), exit_code=code, stderr="crashed"),
+                1,
+                f"it ended with exit code {code}: crashed",
+            )
+            for code in (2, 3, 127, 139)
+        ],
+        (
+            printing("a.py:2: warning: odd", exit_code=2, stderr="crashed", output_format="lines"),
+            1,
+            "it ended with exit code 2: crashed",
+        ),
         (python(""), 0, "empty output"),
         (printing(answer()), 0, "invalid verdict: FAIL, but the findings give PASS"),
         (
