@@ -20,7 +20,14 @@ from codeloupe.model.finding import Claim, Source
 from codeloupe.model.ports import EventSink, Plan, ReviewerResult
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, Verdict
 from codeloupe.reviewers.anchor import Anchorer, Origin
-from codeloupe.reviewers.answers import EMPTY_OUTPUT, INVALID_ANSWER, RawClaim, is_worse, verdict_of
+from codeloupe.reviewers.answers import (
+    EMPTY_OUTPUT,
+    INVALID_ANSWER,
+    RawClaim,
+    is_worse,
+    redacted_start,
+    verdict_of,
+)
 from codeloupe.reviewers.formats import read_output
 from codeloupe.reviewers.unified_diff import unified_diff
 from codeloupe.source.files import TextReader
@@ -148,10 +155,11 @@ def _one_line(text: str) -> str:
 
 def _detail(raw: str) -> str:
     """Return the beginning of the raw output, without secrets."""
+    start = redacted_start(raw, _DETAIL_CHARACTERS)
     more = len(raw) - _DETAIL_CHARACTERS
     if more <= 0:
-        return redact(raw)
-    return redact(f"{raw[:_DETAIL_CHARACTERS]}\n[... {more:,} more characters ...]")
+        return start
+    return f"{start}\n[... {more:,} more characters ...]"
 
 
 def tail(text: str) -> str:

@@ -229,6 +229,31 @@ def test_no_credential_reaches_the_program_and_one_that_it_prints_is_masked(
     assert secret not in outcome.errors[0].detail
 
 
+TOKEN = "ghp_" + "a1B2" * 9
+
+
+@pytest.mark.defect("A7")
+@each(
+    "reviewer",
+    [
+        # Problems are cut at column 80, and the raw output is cut at 64 KiB.
+        printing("x" * 60 + f" {TOKEN} failed", output_format="lines"),
+        printing(answer({**ITEM, "severity": "x" * 60 + f" {TOKEN}"})),
+        printing("x" * 65_520 + f" {TOKEN} failed", output_format="lines"),
+        printing(answer({**ITEM, "id": TOKEN})),
+        printing(
+            json.dumps({"consensus_verdict": "FAIL", "aggregated_findings": [{**ITEM, "reviewer": f"bob {TOKEN}"}]}),
+            output_format="review-gate",
+        ),
+        printing(json.dumps({"diagnostics": [], TOKEN: 1}), output_format="rdjson"),
+    ],
+)
+def test_no_part_of_a_secret_that_a_program_prints_is_kept(edited: GitRepository, reviewer: CommandReviewer) -> None:
+    outcome = review(reviewer, edited)
+    assert outcome.claims or outcome.errors
+    assert "ghp_" not in f"{outcome!r}{[error.detail for error in outcome.errors]}"
+
+
 CHANGED = FileChange("src/a.py", "src/a.py", FileStatus.MODIFIED, hunks=(Hunk(1, 1, 1, 2, b" one\n+two\n", added=1),))
 GONE = FileChange("gone.py", None, FileStatus.DELETED, hunks=(Hunk(1, 1, 0, 0, b"-x\n", deleted=1),))
 
