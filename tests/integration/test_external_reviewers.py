@@ -128,6 +128,15 @@ def test_only_a_whole_output_without_a_blocking_finding_passes(committed: GitRep
     assert (cut.complete, cut.exit_code) == (False, 1)
 
 
+@each("exit_code", [2, 139])
+def test_a_program_that_crashed_after_a_lesser_finding_is_incomplete(
+    committed: GitRepository, tmp_path: Path, exit_code: int
+) -> None:
+    result = review(committed, printing(tmp_path, "a.py:2: warning: Odd\n", exit_code, output_format="lines"))
+    assert [finding.line_start for finding in result.findings] == [2]
+    assert (result.verdict, result.exit_code) == (Verdict.INCOMPLETE, 3)
+
+
 def test_the_program_can_be_run_from_the_command_line(committed: GitRepository, tmp_path: Path) -> None:
     settings = printing(tmp_path, LINES, exit_code=1, output_format="lines")
     home = tmp_path / "config" / "codeloupe"
@@ -153,6 +162,12 @@ def test_the_gate_decides_over_a_range(committed: GitRepository, tmp_path: Path)
     assert [finding.reviewer for finding in failed.findings] == ["cerberus/codex"]
     disagreed = review(committed, gated(gate))
     assert (disagreed.complete, disagreed.exit_code) == (False, 1)
+
+
+def test_a_review_is_incomplete_if_a_reviewer_of_the_gate_failed(committed: GitRepository, tmp_path: Path) -> None:
+    failed = ending(0, "PASS", parse_errors=["claude: not logged in"])
+    result = review(committed, gated(FakeGate(tmp_path / "gate", failed)))
+    assert (result.verdict, result.exit_code) == (Verdict.INCOMPLETE, 3)
 
 
 def test_the_gate_is_told_why_it_gets_nothing_uncommitted(committed: GitRepository, tmp_path: Path) -> None:

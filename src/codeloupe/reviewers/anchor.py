@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Claim, Source
-from codeloupe.reviewers.answers import RawClaim
+from codeloupe.reviewers.answers import RawClaim, redacted_start
 from codeloupe.reviewers.quotes import MASK, Place, Quote, find_quote, is_fence, read_quote, touches, without_fence
 from codeloupe.source.files import ReviewedFile, is_inside
 from codeloupe.system.redaction import redact
@@ -26,8 +26,6 @@ _NAME_CHARACTERS = 200
 _TEXT_CHARACTERS = 20_000
 _EVIDENCE_CHARACTERS = 4_000
 _PATH_CHARACTERS = 4_096
-# A secret that a limit cuts in two is masked only if the text beyond the limit is known.
-_REDACTION_MARGIN = 4_000
 _EVIDENCE_LINES = 40
 _LONGEST_BELIEVED_PLACE = 1_000
 _BELIEVED_EVIDENCE_LINES = 10
@@ -182,7 +180,7 @@ class Anchorer:
             claim,
             line_start=first,
             line_end=last,
-            evidence=_clean(evidence, _EVIDENCE_CHARACTERS),
+            evidence=redacted_start(evidence, _EVIDENCE_CHARACTERS),
             anchored=True,
             outside_change=not touches(file.shown, first, last),
         )
@@ -202,7 +200,7 @@ class Anchorer:
             file=path,
             line_start=first,
             line_end=last,
-            evidence=_clean(_evidence(place), _EVIDENCE_CHARACTERS),
+            evidence=redacted_start(_evidence(place), _EVIDENCE_CHARACTERS),
             anchored=True,
             deleted=is_deleted,
             outside_change=not (is_deleted or touches(file.shown, first, last)),
@@ -226,37 +224,45 @@ class Anchorer:
 
 
 def _unanchored(raw: RawClaim, origin: Origin) -> Claim:
-    """Return the claim of an item without a place."""
-    spellings = _path_spellings(raw.file.strip()[:_PATH_CHARACTERS])
+    """Return the claim of an item without a place. All of its texts are redacted here."""
+    spellings = _path_spellings(raw.file.strip())
+    reporter = _redacted_name(origin.reporter)
+    expert = None
+    if origin.expert is not None:
+        expert = _redacted_name(origin.expert)
+    rule = None
+    if raw.rule:
+        rule = _redacted_name(raw.rule)
+    suggestion = None
+    if raw.suggestion:
+        suggestion = redacted_start(raw.suggestion, _TEXT_CHARACTERS)
     return Claim(
-        reporter=origin.reporter,
+        reporter=reporter,
         source=origin.source,
         severity=raw.severity,
         title=_plain_title(raw.title),
-        file=_clean(spellings[-1], _PATH_CHARACTERS),
-        body=_clean(raw.body, _TEXT_CHARACTERS),
-        category=_clean(raw.category.strip(), _NAME_CHARACTERS) or origin.expert or "general",
-        evidence=_clean(raw.quote, _EVIDENCE_CHARACTERS),
+        file=redacted_start(spellings[-1], _PATH_CHARACTERS),
+        body=redacted_start(raw.body, _TEXT_CHARACTERS),
+        category=_redacted_name(raw.category.strip()) or expert or "general",
+        evidence=redacted_start(raw.quote, _EVIDENCE_CHARACTERS),
         anchored=False,
-        rule=_clean(raw.rule, _NAME_CHARACTERS) if raw.rule else None,
-        expert=origin.expert,
-        suggestion=_clean(raw.suggestion, _TEXT_CHARACTERS) if raw.suggestion else None,
-        seen_by=(origin.label or origin.reporter,),
-        names_finding=raw.finding_id[:_NAME_CHARACTERS],
+        rule=rule,
+        expert=expert,
+        suggestion=suggestion,
+        seen_by=(_redacted_name(origin.label) or reporter,),
+        names_finding=_redacted_name(raw.finding_id),
     )
 
 
-def _clean(text: str, most_characters: int) -> str:
-    """Return the text with its secrets masked and at most so many characters."""
-    redacted = redact(text[: most_characters + _REDACTION_MARGIN])
-    return redacted[:most_characters]
+def _redacted_name(name: str) -> str:
+    return redacted_start(name, _NAME_CHARACTERS)
 
 
 def _plain_title(title: str) -> str:
     priority = _PRIORITY.match(title)
     if priority is not None:
         title = title[priority.end() :]
-    cleaned = _clean(title, _TITLE_CHARACTERS + 1)
+    cleaned = redacted_start(title, _TITLE_CHARACTERS + 1)
     if len(cleaned) <= _TITLE_CHARACTERS:
         return cleaned
     return f"{cleaned[:_TITLE_CHARACTERS].rstrip()} …"

@@ -17,7 +17,9 @@ from codeloupe.model.finding import Claim, Proof, Severity
 from codeloupe.model.pipeline import CriticVerdict, Critique, GateKind
 from codeloupe.model.ports import ClaimProof, Verification
 from codeloupe.model.review import Verdict
+from codeloupe.reviewers.quotes import MASK
 from codeloupe.system.json_values import exact_value, find_json, refuse_unsound
+from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 
 # The kind of the error for an answer that is not exact.
@@ -35,6 +37,8 @@ _LIST_LINE = regex(r"(?m)^[ \t]*+- ([^\n]++)")
 _TITLE_TAG = regex(r"\[(P[0-3])\]\s*+")
 _TITLE_CHARACTERS = 120
 _MAX_LINE = 10_000_000
+# A secret that a limit cuts in two is masked only if the text beyond the limit is known.
+_REDACTION_MARGIN = 4_000
 
 
 class RawClaim(Struct, frozen=True, kw_only=True):
@@ -385,7 +389,7 @@ def _split_words(words: str) -> tuple[str, str]:
     first_line, _, rest = words.partition("\n")
     if len(first_line) <= _TITLE_CHARACTERS:
         return first_line.strip(), rest.strip()
-    return f"{first_line[:_TITLE_CHARACTERS].rstrip()} ...", words
+    return f"{redacted_start(first_line, _TITLE_CHARACTERS).rstrip()} ...", words
 
 
 def _severity(item: Mapping[str, Any], tag: re.Match[str] | None) -> Severity:
@@ -542,8 +546,19 @@ def read_critique(output: str, structured: Any = None, *, inexact: str = "") -> 
 
 
 def shown(value: object) -> str:
-    """Return a value on one short line, for a problem."""
-    text = " ".join(str(value)[:200].split())
+    """Return a value on one short line and without secrets, for a problem."""
+    text = " ".join(redacted_start(str(value), 200).split())
     if len(text) > 80:
         return f"{text[:80]}..."
     return text
+
+
+def redacted_start(text: str, most_characters: int) -> str:
+    """Return the beginning of a text. Its secrets are masked before it is cut."""
+    known = text[: most_characters + _REDACTION_MARGIN]
+    redacted = redact(known)
+    if len(known) < len(text):
+        # The end of what is known may be a part of a secret.
+        before, mask, after = redacted.rpartition(MASK)
+        redacted = f"{before}{mask}{after[:-_REDACTION_MARGIN]}"
+    return redacted[:most_characters]

@@ -20,7 +20,14 @@ from codeloupe.model.finding import Claim, Source
 from codeloupe.model.ports import EventSink, Plan, ReviewerResult
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, Verdict
 from codeloupe.reviewers.anchor import Anchorer, Origin
-from codeloupe.reviewers.answers import EMPTY_OUTPUT, INVALID_ANSWER, RawClaim, is_worse, verdict_of
+from codeloupe.reviewers.answers import (
+    EMPTY_OUTPUT,
+    INVALID_ANSWER,
+    RawClaim,
+    is_worse,
+    redacted_start,
+    verdict_of,
+)
 from codeloupe.reviewers.formats import read_output
 from codeloupe.reviewers.unified_diff import unified_diff
 from codeloupe.source.files import TextReader
@@ -146,10 +153,11 @@ def _one_line(text: str) -> str:
 
 def _detail(raw: str) -> str:
     """Return the beginning of the raw output, without secrets."""
+    start = redacted_start(raw, _DETAIL_CHARACTERS)
     more = len(raw) - _DETAIL_CHARACTERS
     if more <= 0:
-        return redact(raw)
-    return redact(f"{raw[:_DETAIL_CHARACTERS]}\n[... {more:,} more characters ...]")
+        return start
+    return f"{start}\n[... {more:,} more characters ...]"
 
 
 def tail(text: str) -> str:
@@ -205,9 +213,10 @@ def unexplained_verdict(stated: Verdict | None, claims: Iterable[Claim]) -> str:
 class CommandReviewer(ExternalReviewer):
     """Runs a program on the diff of a change and reads its output in the declared format.
 
-    It runs in the reviewed tree, or in an empty directory if the change is not trusted. A program may exit with
-    another code than 0 if it reports findings on the reviewed files, as linters do. A program without output has
-    failed, since one that did not work prints nothing, too.
+    It runs in the reviewed tree, or in an empty directory if the change is not trusted. An exit code other than 0 and 1
+    is a failure; findings that were printed are kept. Linters exit with 1 if they report findings, so 1 is a failure
+    without a finding on the reviewed files. A program without output has failed, since one that did not work prints
+    nothing, too.
     """
 
     def __init__(self, argv: Sequence[str], *, info: ReviewerInfo, output_format: ReviewFormat = "findings") -> None:
@@ -259,7 +268,7 @@ class CommandReviewer(ExternalReviewer):
             if completed.exit_code:
                 words = f"{answer.problem}; {_ending(completed)}"
             return replace(reply, kind=INVALID_ANSWER, reason=answer.problem, words=words)
-        if completed.exit_code < 0 or (completed.exit_code and not claims):
+        if completed.exit_code not in (0, 1) or (completed.exit_code and not claims):
             return replace(reply, kind=FAILED, reason=_ending(completed))
         if completed.exit_code and not any(claim.anchored for claim in claims):
             return replace(reply, kind=FAILED, reason=f"no finding on the reviewed files says why {_ending(completed)}")

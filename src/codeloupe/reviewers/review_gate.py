@@ -11,9 +11,10 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
@@ -42,7 +43,6 @@ from codeloupe.system.process import Command, Completed, program_environment, ru
 from codeloupe.system.regex import regex
 
 _GATE = "review-gate"
-_NO_DOCUMENT = GateDocument()
 _ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"
 _STALE = "a review of another change was left active; codeloupe starts its own"
 _SESSION_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -71,10 +71,19 @@ _UNREADABLE_CODE = 2
 _TIMEOUT_CODE = 3
 
 
+class _Ending(Struct, frozen=True):
+    """How a wait for a review ended. `problem` says why there is no document that can be read."""
+
+    completed: Completed
+    document: GateDocument = GateDocument()
+    problem: str = ""
+
+
 class CerberusReviewer(ExternalReviewer):
     """Lets the review-gate review a range or a commit of a repository.
 
-    Its verdict counts only if its exit code and its document agree, and if findings on the reviewed files explain it.
+    Its verdict counts only if its exit code and its document agree, if none of its reviewers failed, and if findings on
+    the reviewed files explain it.
     It reviews commits only, and only trusted ones, because it starts git and agents as the repository configures them.
     `state_directory` contains the lock between reviews. The gate stores its state under `session_id`, by default a new
     one. Raise ValueError for an id that is not a plain name, because the gate makes a path of it.
@@ -134,34 +143,32 @@ class CerberusReviewer(ExternalReviewer):
             if not await gate.spawn():
                 reason = "another review became active in this session (give it one of its own)"
                 return Reply(kind=FAILED, reason=reason)
-        completed, document = await gate.wait()
-        if completed.exit_code in (_UNREADABLE_CODE, _TIMEOUT_CODE):
-            notes.append(f"the first attempt failed: {_failure(completed, document).reason}")
+        ending = await gate.wait()
+        if ending.completed.exit_code in (_UNREADABLE_CODE, _TIMEOUT_CODE):
+            notes.append(f"the first attempt failed: {_failure(ending).reason}")
             # If a review is still active, it is our own.
             await gate.spawn()
-            completed, document = await gate.wait()
-        return await asyncio.to_thread(self._read, completed, document, plan, notes)
+            ending = await gate.wait()
+        return await asyncio.to_thread(self._read, ending, plan, notes)
 
-    def _read(self, completed: Completed, document: GateDocument, plan: Plan, notes: list[str]) -> Reply:
-        answer = read_gate_document(document)
+    def _read(self, ending: _Ending, plan: Plan, notes: list[str]) -> Reply:
+        answer = read_gate_document(ending.document)
         claims = placed(answer.claims, plan, reviewer=self.info.type)
-        parse_errors = gate_parse_errors(document)
+        parse_errors = gate_parse_errors(ending.document)
         all_notes = (*notes, *parse_errors, *answer.invalid)
-        raw = completed.stdout.decode("utf-8", "replace")
-        verdict = _agreed_verdict(completed, document)
+        raw = ending.completed.stdout.decode("utf-8", "replace")
+        verdict = _agreed_verdict(ending)
         if verdict is None:
-            return replace(_failure(completed, document), claims=claims, notes=all_notes, raw=raw)
+            return replace(_failure(ending), claims=claims, notes=all_notes, raw=raw)
         reply = Reply(claims=claims, notes=all_notes, raw=raw)
         if answer.problem:
             return replace(reply, kind=INVALID_ANSWER, reason=answer.problem)
+        if parse_errors:
+            return replace(reply, kind=FAILED, reason=f"one of its reviewers failed: {'; '.join(parse_errors)}")
         unexplained = unexplained_verdict(verdict, claims)
         if unexplained:
             return replace(reply, kind=FAILED, reason=unexplained)
-        # If one of its reviewers failed, the others made the verdict, and claims of earlier rounds stay.
-        completed_reporters = frozenset[str]()
-        if not parse_errors:
-            completed_reporters = reporters_of(plan, self.info.type, claims)
-        return replace(reply, completed=completed_reporters)
+        return replace(reply, completed=reporters_of(plan, self.info.type, claims))
 
 
 def _top_of_work_tree(directory: Path) -> Path:
@@ -196,29 +203,30 @@ def _exclude_arguments(plan: Plan) -> list[str]:
     return arguments
 
 
-def _agreed_verdict(completed: Completed, document: GateDocument) -> Verdict | None:
+def _agreed_verdict(ending: _Ending) -> Verdict | None:
     """Return the verdict if the exit code and the document agree on one."""
-    if document.has_failed:
+    if not ending.document.has_ended:
         return None
-    for verdict in _VERDICTS.get(completed.exit_code, ()):
-        if verdict.value == document.consensus_verdict:
+    for verdict in _VERDICTS.get(ending.completed.exit_code, ()):
+        if verdict.value == ending.document.consensus_verdict:
             return verdict
     return None
 
 
-def _failure(completed: Completed, document: GateDocument) -> Reply:
+def _failure(ending: _Ending) -> Reply:
     """Return the meaning of an ending without a verdict."""
-    code = completed.exit_code
+    code = ending.completed.exit_code
+    document = ending.document
     if code == _TIMEOUT_CODE:
         words = "its reviewers did not finish in time (raise the time limit)"
         return Reply(kind=TIMEOUT, reason=TIMEOUT, words=words)
-    if code in _VERDICTS and document == _NO_DOCUMENT:
-        return Reply(kind=INVALID_ANSWER, reason=f"invalid json: exit code {code}, but no JSON document")
+    if code in _VERDICTS and ending.problem:
+        return Reply(kind=INVALID_ANSWER, reason=f"{ending.problem} (exit code {code})")
     if code in _VERDICTS:
         stated = f"its verdict {document.consensus_verdict!r} (status {document.status!r})"
         return Reply(kind=FAILED, reason=f"its exit code {code} and {stated} do not agree")
     kind, reason = _ENDINGS.get(code, (FAILED, f"the gate ended with exit code {code}"))
-    because = "; ".join(gate_parse_errors(document)) or tail(completed.stderr)
+    because = "; ".join(gate_parse_errors(document)) or tail(ending.completed.stderr)
     if because:
         reason = f"{reason}: {because}"
     return Reply(kind=kind, reason=reason)
@@ -253,16 +261,17 @@ class _Gate:
             unresolved = f"another review is active in this session of the {_GATE}, and it could not be resolved"
             raise _refused(unresolved, completed, hint=f"run `{_GATE} resolve`, or give another session")
 
-    async def wait(self) -> tuple[Completed, GateDocument]:
-        """Wait for the review until the deadline and finalize it. Return its document, empty if there is none."""
+    async def wait(self) -> _Ending:
+        """Wait for the review until the deadline and finalize it."""
         timeout = str(math.ceil(self._seconds_left()))
         words = ("wait", "--json", "--finalize", "--session-id", self._session_id, "--timeout", timeout)
         # The grace lets the gate itself report what it has at its timeout.
         completed = await self._run(words, grace=5.0)
-        document = _NO_DOCUMENT
-        with suppress(ValueError):
+        try:
             document = gate_document(completed.stdout.decode("utf-8", "replace"))
-        return completed, document
+        except ValueError as error:
+            return _Ending(completed, problem=str(error))
+        return _Ending(completed, document)
 
     async def _run(self, argv: tuple[str, ...], *, grace: float = 0) -> Completed:
         # Not `stream`, which would end the gate's reviewers: they continue to run after a start.

@@ -379,12 +379,15 @@ def test_every_text_of_a_claim_is_redacted() -> None:
     content = SECRET.encode()
     files = [changed_file("a.py", None, content)]
     texts = {"title": TOKEN, "body": f"It sends {TOKEN}.", "category": TOKEN, "rule": TOKEN, "suggestion": TOKEN}
+    texts |= {"finding_id": TOKEN}
+    origin = Origin(reporter=f"gate/{TOKEN}", expert=TOKEN, label=f"pass {TOKEN}", source=Source.EXTERNAL)
     for quote in (f'TOKEN = "{TOKEN}"', "TOKEN = ", f"none {TOKEN}", ""):
         for believes in ("none", "any"):
             anchorer = Anchorer(files, {"a.py": content}.get, believes=believes)
             raw = replace(raw_claim(quote, line=2), replacement=f'TOKEN = "x{TOKEN}"', **texts)
-            claim = anchorer.place(raw, ORIGIN)
+            claim = anchorer.place(raw, origin)
             assert TOKEN not in repr(claim)
+            assert (claim.reporter, claim.names_finding) == (f"gate/{MASK}", MASK)
             assert (claim.title, claim.suggestion, claim.replacement) == (MASK, MASK, None)
             assert MASK in claim.evidence or not claim.evidence
     lost = anchorer_of({}).place(raw_claim("x", file=f"{TOKEN}.py"), ORIGIN)
@@ -395,6 +398,18 @@ def test_a_secret_is_masked_before_a_text_is_cut() -> None:
     for size in range(3_960, 4_000):
         claim = place("x" * size + f" {TOKEN} and more", CODE)
         assert "ghp_" not in claim.evidence
+    for size in range(4_060, 4_100):
+        lost = anchorer_of({}).place(raw_claim("x", file="x" * size + f"/{TOKEN}/and/more"), ORIGIN)
+        assert "ghp_" not in lost.file
+
+
+def test_a_mask_that_shortens_a_text_does_not_reveal_a_cut_secret() -> None:
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEa1B2c3D4e5F6g7H8i9J0\n" * 160 + "-----END RSA PRIVATE KEY-----\n"
+    for size in range(150):
+        raw = replace(raw_claim("x"), category=f"{key}{'x' * size} {TOKEN}{'y' * 5_000}")
+        claim = anchorer_of({}).place(raw, ORIGIN)
+        assert "ghp_" not in claim.category
+        assert claim.category.startswith(MASK)
 
 
 def test_code_that_was_masked_for_the_reviewer_stays_masked() -> None:

@@ -540,3 +540,23 @@ class TestHostileAnswers:
             seconds.append(time.process_time() - started)
         # Eight times the text would take 64 times as long if the time were quadratic.
         assert seconds[1] < 30 * max(seconds[0], 0.02)
+
+
+TOKEN = "ghp_" + "a1B2" * 9
+
+
+@pytest.mark.defect("A7")
+def test_a_secret_is_masked_before_a_problem_is_cut() -> None:
+    for size in range(30, 210):
+        text = "x" * size + f" {TOKEN} and more"
+        answer = read_review(json.dumps(findings({**ITEM, "severity": text})))
+        assert "ghp_" not in f"{answer.problem}{answer.invalid}"
+        assert "ghp_" not in read_review(json.dumps(findings(**{text: 1}))).problem
+
+
+@pytest.mark.defect("A7")
+def test_a_secret_is_masked_before_words_are_cut_to_a_title() -> None:
+    item = {key: value for key, value in ITEM.items() if key != "title"}
+    for size in range(80, 125):
+        [claim] = read_review(json.dumps(findings({**item, "body": "x" * size + f" {TOKEN} and more"}))).claims
+        assert "ghp_" not in claim.title

@@ -25,6 +25,7 @@ from tests.unit.reviewers.review_tasks import INFO, failure, review_now, reviewe
 pytestmark = pytest.mark.program
 
 ITEM = {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] wrong", "body": "why"}
+NIT = {**ITEM, "priority": 3}
 ODD = {**ITEM, "title": "odd", "priority": "7"}
 
 
@@ -110,6 +111,19 @@ def test_it_runs_in_the_whole_tree_where_there_is_one_but_not_in_that_of_an_untr
         (printing("", exit_code=2, stderr="no configuration"), 0, "it ended with exit code 2: no configuration"),
         (printing('{"findings": []}', exit_code=2), 0, "it ended with exit code 2"),
         (python(f"print({answer(ITEM)!r}, flush=True)\nos.kill(os.getpid(), 9)"), 1, "it ended with signal 9"),
+        *[
+            (
+                printing(answer(NIT, verdict="NEEDS_WORK"), exit_code=code, stderr="crashed"),
+                1,
+                f"it ended with exit code {code}: crashed",
+            )
+            for code in (2, 3, 127, 139)
+        ],
+        (
+            printing("a.py:2: warning: odd", exit_code=2, stderr="crashed", output_format="lines"),
+            1,
+            "it ended with exit code 2: crashed",
+        ),
         (python(""), 0, "empty output"),
         (printing(answer()), 0, "invalid verdict: FAIL, but the findings give PASS"),
         (
@@ -213,6 +227,31 @@ def test_no_credential_reaches_the_program_and_one_that_it_prints_is_masked(
     outcome = review(printing(f"no json, {secret}", exit_code=1, stderr=secret), edited)
     assert secret not in repr(outcome)
     assert secret not in outcome.errors[0].detail
+
+
+TOKEN = "ghp_" + "a1B2" * 9
+
+
+@pytest.mark.defect("A7")
+@each(
+    "reviewer",
+    [
+        # Problems are cut at column 80, and the raw output is cut at 64 KiB.
+        printing("x" * 60 + f" {TOKEN} failed", output_format="lines"),
+        printing(answer({**ITEM, "severity": "x" * 60 + f" {TOKEN}"})),
+        printing("x" * 65_520 + f" {TOKEN} failed", output_format="lines"),
+        printing(answer({**ITEM, "id": TOKEN})),
+        printing(
+            json.dumps({"consensus_verdict": "FAIL", "aggregated_findings": [{**ITEM, "reviewer": f"bob {TOKEN}"}]}),
+            output_format="review-gate",
+        ),
+        printing(json.dumps({"diagnostics": [], TOKEN: 1}), output_format="rdjson"),
+    ],
+)
+def test_no_part_of_a_secret_that_a_program_prints_is_kept(edited: GitRepository, reviewer: CommandReviewer) -> None:
+    outcome = review(reviewer, edited)
+    assert outcome.claims or outcome.errors
+    assert "ghp_" not in f"{outcome!r}{[error.detail for error in outcome.errors]}"
 
 
 CHANGED = FileChange("src/a.py", "src/a.py", FileStatus.MODIFIED, hunks=(Hunk(1, 1, 1, 2, b" one\n+two\n", added=1),))

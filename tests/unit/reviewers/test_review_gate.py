@@ -133,14 +133,33 @@ def test_a_bad_verdict_without_a_finding_on_the_change_is_never_clean(
     [
         *[(ending(0, verdict), "do not agree", "external_failed") for verdict in ("FAIL", "NEEDS_WORK", None)],
         *[(ending(1, verdict), "do not agree", "external_failed") for verdict in ("PASS", "ERROR", "no_reviewers")],
-        (ending(0, "PASS", status="timeout"), "do not agree", "external_failed"),
+        *[
+            (ending(0, "PASS", status=status), "do not agree", "external_failed")
+            for status in ("timeout", "pending", "ERROR")
+        ],
         (ending(1, "FAIL", status="error"), "do not agree", "external_failed"),
         (ending(77, "PASS"), "the gate ended with exit code 77", "external_failed"),
         *[
-            ({"exit": code, "stdout": text}, f"invalid json: exit code {code}, but no JSON document", "invalid_answer")
+            ({"exit": code, "stdout": text}, f"{problem} (exit code {code})", "invalid_answer")
             for code in (0, 1)
-            for text in ("", "no json", "[]", "{", "[" * 100_000)
+            for text, problem in (
+                ("", "invalid json: no JSON found"),
+                ("no json", "invalid json: no JSON found"),
+                ("[]", "invalid json: Expected `object`, got `array`"),
+                ("{", "invalid json: the JSON is cut off"),
+                ("[" * 100_000, "invalid json: nested more than 100 levels deep"),
+            )
         ],
+        (
+            ending(0, "PASS", parse_errors={"claude": "quota"}),
+            "invalid json: Expected `array`, got `object` - at `$.parse_errors` (exit code 0)",
+            "invalid_answer",
+        ),
+        (
+            ending(0, "PASS", error="crashed"),
+            "invalid json: Object contains unknown field `error` (exit code 0)",
+            "invalid_answer",
+        ),
         ({"exit": 4, "stdout": "", "stderr": "jq is missing"}, "codex or gemini): jq is missing", "fatal"),
         ({"exit": 5, "stdout": "", "stderr": "jq is missing"}, "internal error: jq is missing", "fatal"),
     ],
@@ -155,13 +174,18 @@ def test_an_ending_that_means_no_verdict_is_a_failure_at_once_and_what_was_print
     assert outcome.errors[-1].detail.startswith(end["stdout"][:100])
 
 
+def test_a_reviewer_of_the_gate_that_failed_is_a_failure(committed: Committed, tmp_path: Path) -> None:
+    failed = ["claude: not logged in", {"reviewer": "gemini", "error": "quota"}]
+    for verdict, findings in (("PASS", ()), ("FAIL", (FINDING,))):
+        end = ending(int(verdict == "FAIL"), verdict, *findings, parse_errors=failed)
+        gate = FakeGate(tmp_path / verdict, end)
+        outcome = review(gate, committed)
+        assert failure(outcome) == "one of its reviewers failed: claude: not logged in; gemini: quota"
+        assert (len(outcome.claims), outcome.completed) == (len(findings), {})
+        assert (outcome.errors[-1].kind, gate.verbs) == ("external_failed", ONCE)
+
+
 def test_answers_that_the_gate_could_not_read_are_asked_for_once_more(committed: Committed, tmp_path: Path) -> None:
-    lame = ending(0, "PASS", parse_errors=["claude: not logged in", {"reviewer": "gemini", "error": "quota"}])
-    outcome = review(FakeGate(tmp_path / "lame", lame), committed)
-    assert [error.message for error in outcome.errors] == ["cerberus: claude: not logged in", "cerberus: gemini: quota"]
-    assert outcome.units_failed == ()
-    # Claims of the reviewers that failed must not end.
-    assert outcome.completed == {}
     unreadable = ending(2, "ERROR", parse_errors=[{"reviewer": "gemini", "error": "invalid_output", "details": None}])
     gate = FakeGate(tmp_path / "gate", unreadable, ending(0, "PASS"))
     outcome = review(gate, committed)
