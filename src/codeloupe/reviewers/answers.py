@@ -7,7 +7,7 @@ exact answer. `exact_answer` decides for all of them what is exact. No rule here
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -29,6 +29,7 @@ MAX_ITEMS = 5_000
 
 _Fields = TypeVar("_Fields", bound=Struct)
 _Word = TypeVar("_Word", bound=StrEnum)
+_Item = TypeVar("_Item")
 _LIST_KEYS = ("findings", "issues")
 _REVIEW_KEYS = (*_LIST_KEYS, "verdict", "passed")
 _ORDER = (Verdict.PASS, Verdict.NEEDS_WORK, Verdict.FAIL)
@@ -322,6 +323,26 @@ class _Items:
     def _add_problem(self, problem: str) -> None:
         if not self._problem:
             self._problem = problem
+
+
+def read_list(items: Iterable[_Item], read: Callable[[_Item], RawClaim | None], problem: str = "") -> ReviewAnswer:
+    """Return the claims of a list. An item that `read` refuses with ValueError makes the output incomplete."""
+    claims: list[RawClaim] = []
+    invalid: list[str] = []
+    for number, item in enumerate(items, start=1):
+        if len(claims) + len(invalid) == MAX_ITEMS:
+            invalid.append(f"more than {MAX_ITEMS:,} findings")
+            break
+        try:
+            claim = read(item)
+        except ValueError as error:
+            invalid.append(f"{error} (finding {number:,})")
+            continue
+        if claim is not None:
+            claims.append(claim)
+    if not problem and invalid:
+        problem = invalid[0]
+    return ReviewAnswer(claims=tuple(claims), problem=problem, invalid=tuple(invalid))
 
 
 def _is_item(value: Mapping[str, Any]) -> bool:

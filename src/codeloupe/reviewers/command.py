@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from codeloupe.config.schema import ReviewFormat
 from codeloupe.errors import ProcessError, ProcessTimedOut, ProgramNotFound
+from codeloupe.git.unified_diff import unified_diff
 from codeloupe.model.agent import Usage
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Claim, Source
@@ -29,7 +30,6 @@ from codeloupe.reviewers.answers import (
     verdict_of,
 )
 from codeloupe.reviewers.formats import read_output
-from codeloupe.reviewers.unified_diff import unified_diff
 from codeloupe.source.files import TextReader
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, find_program, program_environment, stream

@@ -21,13 +21,13 @@ from codeloupe.reviewers.answers import (
     is_no_issues,
     is_worse,
     read_item,
+    read_list,
     read_review,
     shown,
     verdict_of,
 )
-from codeloupe.reviewers.documents import parse_document, read_list, read_parts, without_nulls
 from codeloupe.reviewers.sarif import read_sarif
-from codeloupe.system.json_values import parsed
+from codeloupe.system.json_values import parse_document, parsed, read_parts, without_nulls
 from codeloupe.system.regex import regex
 
 # The number of a severity in rdjson is accepted, too. A diagnostic without a severity counts as a warning.

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from codeloupe.reviewers.answers import RawClaim, ReviewAnswer, read_item, shown
-from codeloupe.reviewers.documents import read_list, read_parts
+from codeloupe.reviewers.answers import RawClaim, ReviewAnswer, read_item, read_list, shown
+from codeloupe.system.json_values import read_parts
 
 # -1 stands for none.
 _Index = Annotated[int, Meta(ge=-1)]

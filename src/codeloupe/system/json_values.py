@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from codeloupe.system.regex import regex
 
+_Kind = TypeVar("_Kind")
 MAX_CHARACTERS = 10 * 1024 * 1024
 MAX_DEPTH = 100
 MAX_PARTS = 10_000
@@ -99,6 +100,34 @@ def exact_value(text: str) -> Any:
         if body.startswith(("{", "[")):
             raise
         raise ValueError("no JSON found") from error
+
+
+def parse_document(text: str) -> Any:
+    """Return the JSON value that a program printed. Raise ValueError if the text is not one value.
+
+    A key without a value is removed: programs write null for a part that they do not have.
+    """
+    try:
+        return without_nulls(exact_value(text))
+    except ValueError as error:
+        raise ValueError(f"invalid json: {error}") from error
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without its keys that have no value."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+def read_parts(value: Any, kind: type[_Kind]) -> _Kind:
+    """Return the parts of a value that we read. Raise ValueError if one of them has another type."""
+    try:
+        return convert(value, kind)
+    except ValidationError as error:
+        raise ValueError(f"invalid json: {error}") from error
 
 
 def find_json(text: str) -> FoundJson:

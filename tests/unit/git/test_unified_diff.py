@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
+from codeloupe.git.unified_diff import unified_diff
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.reviewers.unified_diff import unified_diff
 from tests.diff_checks import lists_of, patch_of
 from tests.git_edge_cases import EDGE_CASES, EdgeCase
 from tests.repository import GitRepository
