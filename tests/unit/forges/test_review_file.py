@@ -16,7 +16,7 @@ from codeloupe.forges.comments import check_summary, summary_body, verdict_line
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publishing import read_review
 from codeloupe.model.finding import FindingStatus, Proof, Severity, Suppression, SuppressionKind
-from codeloupe.model.publication import Publication, PublishOptions
+from codeloupe.model.publication import Conclusion, Opinion, Publication, PublishOptions
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,
@@ -49,8 +49,7 @@ FULL = review(
         reason="tried",
         suppression=Suppression(kind=SuppressionKind.BASELINE, reason="known", owner="ann", expires=date(2026, 1, 31)),
     ),
-    complete=False,
-    exit_code=3,
+    omitted=(finding(9, severity=Severity.MEDIUM),),
     policy=Policy(fail_on=Severity.LOW, min_severity=Severity.MEDIUM, pass_when_incomplete=True),
     hidden_findings=3,
     coverage=Coverage(
@@ -78,6 +77,21 @@ def document(**changes: Any) -> dict[str, Any]:
 
 def test_a_review_is_read_back_as_it_was_written() -> None:
     assert read_review(render_json(FULL).encode(), name="r.json") == FULL
+
+
+@each("stated", [{"complete": False, "exit_code": 3}, {"exit_code": 1}, {"complete": False}])
+def test_a_report_that_says_worse_than_it_shows_is_incomplete(stated: dict[str, Any]) -> None:
+    read_back = read_review(render_json(review(**stated)).encode(), name="r.json")
+    made = make_plan(read_back, pull_request(), marker=MARKER, options=PublishOptions(approve=True))
+    assert (made.conclusion, made.opinion) == (Conclusion.NEUTRAL, Opinion.COMMENT)
+    assert "its outcome does not follow from its findings and its coverage" in check_summary(made.review)
+
+
+def test_a_report_without_its_omitted_findings_is_a_mistake() -> None:
+    incomplete = document()
+    del incomplete["omitted"]
+    with pytest.raises(UsageError, match="'omitted' is missing"):
+        read(incomplete)
 
 
 @each("name", ["claims", "counts", "is_pending", "status", "suppression"])
