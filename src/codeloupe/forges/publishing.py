@@ -167,9 +167,8 @@ def read_review(text: bytes, *, name: str) -> Review:
     """
     try:
         document = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-        findings = {name: tuple(map(read_finding, document[name])) for name in ("findings", "omitted")}
-        review = replace(convert(_in_our_words(document), Review), **findings)
-        return _consistent(review)
+        findings = {part: tuple(map(read_finding, document[part])) for part in ("findings", "omitted")}
+        return _concluded(replace(convert(_in_our_words(document), Review), **findings))
     except KeyError as error:
         why = f"{error} is missing"
     except (TypeError, AttributeError):
@@ -180,13 +179,14 @@ def read_review(text: bytes, *, name: str) -> Review:
     raise UsageError(f"{name} is not a JSON report of version 1 ({why})", hint=_HOW)
 
 
-def _consistent(review: Review) -> Review:
-    """The review, incomplete if what it says of itself does not follow from its findings and its coverage."""
+def _concluded(review: Review) -> Review:
+    """The review as its findings and its coverage show it; incomplete if it says something else of itself."""
     shown = conclude(review)
     if (shown.complete, shown.exit_code) == (review.complete, review.exit_code):
-        return review
+        return shown
     gap = FailedUnit("the report", (), "its outcome does not follow from its findings and its coverage")
-    return replace(review, coverage=replace(review.coverage, units_failed=(*review.coverage.units_failed, gap)))
+    coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, gap))
+    return conclude(replace(review, coverage=coverage))
 
 
 def _whole(digits: str) -> int | None:

@@ -176,7 +176,9 @@ def _why_incomplete(review: Review) -> str:
         fail_on = review.policy.fail_on.label
         reasons.append(f"{counted(len(review.omitted_blockers), 'open finding')} at or above fail_on={fail_on} omitted")
     if not reasons or not review.coverage.complete:
-        reasons.append("could not review everything; nothing blocking found")
+        reasons.append("could not review everything")
+        if not review.omitted_blockers:
+            reasons.append("nothing blocking found")
     if review.passed:
         reasons.append("accepted, since on_incomplete is pass")
     return "; ".join(reasons)

@@ -72,6 +72,11 @@ def nothing(*skipped: SkippedFile) -> Review:
             review(omitted=(finding(),), complete=False, exit_code=3, policy=Policy(pass_when_incomplete=True)),
             "INCOMPLETE: 1 open finding at or above fail_on=high omitted",
         ),
+        (
+            CAUTION,
+            incomplete_review(omitted=(finding(),)),
+            "INCOMPLETE: 1 open finding at or above fail_on=high omitted; could not review everything",
+        ),
         (CAUTION, review(LOW, **WORK, complete=False, exit_code=3), ALL_BUT),
         (
             BAD,
