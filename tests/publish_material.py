@@ -9,11 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from codeloupe.findings.verdict import conclude
 from codeloupe.forges.forge import Patience
 from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.finding import Finding, Source
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.reports.json_v1 import render_json
@@ -36,7 +37,9 @@ FILES = {"app.py": patch(), "other.py": patch()}
 
 
 def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
+    """A finding of an external reviewer, whose claims count without proof. `end` or `proof` may close it."""
     ordinary: dict[str, Any] = {
+        "source": Source.EXTERNAL,
         "line_start": line,
         "line_end": line,
         "category": "correctness",
@@ -49,21 +52,21 @@ def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
 
 
 def review(*findings: Finding, head: str | None = FIRST, **changes: Any) -> Review:
-    blocking = any(each.can_block and each.severity.at_least(Severity.HIGH) for each in findings)
+    """A review of these findings with what follows from them, unless the changes say something else."""
     whole = Review(
         review_id="abcdef0123456789",
         scope=Scope(ScopeKind.RANGE, BASE, head, "main...topic"),
         reviewer=ReviewerInfo("scripted", "for a test"),
-        verdict=Verdict.FAIL if blocking else Verdict.NEEDS_WORK if findings else Verdict.PASS,
+        verdict=Verdict.PASS,
         complete=True,
-        exit_code=1 if blocking else 0,
+        exit_code=0,
         summary="",
         policy=Policy(),
         findings=findings,
         coverage=Coverage(files_total=2, files_reviewed=2, units_total=2),
         usage=Usage(requests=2, input_tokens=1_000, output_tokens=200, cost_usd=0.12, duration_seconds=3.0),
     )
-    return replace(whole, **changes)
+    return replace(conclude(replace(whole, **changes)), **changes)
 
 
 class Sleeper(list[float]):

@@ -122,7 +122,9 @@ class Rounds:
         """Commit files on the branch."""
         self.repository.commit_files(files)
 
-    def review(self, *models: Model, fresh: bool = False, base: str = "main", **settings: Any) -> Review:
+    def review(
+        self, *models: Model, fresh: bool = False, since_last: bool = False, base: str = "main", **settings: Any
+    ) -> Review:
         """Review the branch with these models, the first one first; without a model by the analysers."""
         if not models:
             settings = {"reviewer_type": "offline", **settings}
@@ -132,8 +134,13 @@ class Rounds:
             chosen = Settings(**settings)
             timing = without_waiting()
             async with Runtime(chosen, agents=agents, state_directory=self.state, timing=timing) as runtime:
-                scope = BaseScope(base)
-                return await runtime.review(scope, repo=self.repository.path, fresh=fresh, emit=self.events.append)
+                return await runtime.review(
+                    BaseScope(base),
+                    repo=self.repository.path,
+                    fresh=fresh,
+                    since_last=since_last,
+                    emit=self.events.append,
+                )
 
         return asyncio.run(run())
 

@@ -132,8 +132,7 @@ async def review(
         outcome = replace(outcome, findings=found, errors=(*outcome.errors, *remarks))
         saved = _saved(outcome, job, team, conditions)
         if options.get("since_last", False):
-            outcome, omitted = since_last(outcome, plan, earlier)
-            saved = replace(saved, left_out=omitted)
+            outcome = since_last(outcome, plan, earlier)
         if not settings.keep_history:
             return outcome
         saved = replace(saved, raw_outputs=answers.texts)
@@ -202,10 +201,11 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
         exit_code=0,
         summary="",
         policy=job.policy,
+        findings=tuple(verified),
         coverage=coverage,
         errors=tuple(errors),
     )
-    outcome = conclude(draft, verified, job.policy, saw_everything=coverage.complete)
+    outcome = conclude(draft)
     for error in outcome.errors:
         _log.warning("%s: %s", error.kind, error.message)
         emit(Warned(error.message))

@@ -22,14 +22,13 @@ from msgspec.structs import replace
 from codeloupe import __version__
 from codeloupe.config.loading import database_url
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
-from codeloupe.findings.since_last import OMITTED, omitted_errors
 from codeloupe.findings.verdict import BLOCKED, INCOMPLETE, PASSED, conclude
 from codeloupe.git.identity import Checkout, read_checkout
 from codeloupe.model.events import Warned
-from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.finding import Severity
 from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, RepositoryIdentity, ReviewRecord, SweepRecord
 from codeloupe.model.ports import EventSink, Transcript
-from codeloupe.model.review import Policy, Review, ReviewError
+from codeloupe.model.review import FailedUnit, Policy, Review, ReviewError
 from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.store import open_database
 from codeloupe.store.history import DatabaseHistory, OpenedHistory
@@ -124,30 +123,14 @@ def _in_short(entries: Sequence[HistoryEntry], given: int = 0) -> str:
 def judged(record: ReviewRecord, policy: Policy) -> Review:
     """Return the stored review as this policy would have concluded it, at no cost.
 
-    A review that cannot be read completely is incomplete. Raise UsageError if findings that decide were not stored.
+    A review that cannot be read completely is incomplete.
     """
     review = record.review
     if policy == review.policy and not record.problems:
         return review
-    unknown = max(review.hidden_findings - len(review.hidden), 0)
-    # Findings that were hidden and not stored are below both limits of the old policy.
-    lowest_stored = Severity(max(review.policy.fail_on.value, review.policy.min_severity.value))
-    if unknown and lowest_stored.is_worse_than(policy.fail_on):
-        wanted = policy.fail_on.label
-        why = f"{unknown} findings below {lowest_stored.label} were not stored with this review"
-        hint = f"use --fail-on {lowest_stored.label} or above, or review again with --min-severity {wanted}"
-        raise UsageError(f"{why}, so it cannot be judged by fail_on={wanted}", hint=hint)
-    everything = review.findings
-    if review.hidden:
-        everything = tuple(sorted(record.findings, key=lambda one: (one.file, one.first_line, one.last_line)))
-    # Whether a claim is pending or an omitted finding blocks depends on the policy; what was reviewed does not.
-    was_omitting = [error for error in review.errors if error.kind == OMITTED]
-    was_incomplete_otherwise = not review.complete and not review.pending and not was_omitting
-    omitted = omitted_errors(record.left_out, policy)
-    saw_everything = review.coverage.complete and not was_incomplete_otherwise and not record.problems
-    again = conclude(review, everything, policy, saw_everything=saw_everything and not omitted)
-    errors = [error for error in again.errors if error.kind != OMITTED]
-    return replace(again, hidden_findings=again.hidden_findings + unknown, errors=(*errors, *omitted))
+    unread = tuple(FailedUnit("the stored review", (), problem) for problem in record.problems)
+    coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, *unread))
+    return conclude(replace(review, policy=policy, coverage=coverage))
 
 
 def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incomplete: bool | None = None) -> CommitSweep:
@@ -201,7 +184,6 @@ class Saved(Struct, frozen=True, kw_only=True):
     raw_outputs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     terms: str = ""
     seen: tuple[str, ...] = ()
-    left_out: tuple[Finding, ...] = ()
     checkout: Checkout | None = None
     prompt_version: str = ""
 
@@ -222,7 +204,6 @@ async def store_review(
                 terms=saved.terms,
                 seen=saved.seen,
                 head=review.scope.head or checkout.head,
-                left_out=saved.left_out,
                 **_saved_now(checkout, saved.prompt_version),
             )
             raw_outputs = _masked(saved.raw_outputs)

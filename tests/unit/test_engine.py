@@ -14,12 +14,22 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine import Job, run_review
 from codeloupe.errors import Crashed
 from codeloupe.findings.earlier import Earlier
-from codeloupe.findings.verdict import exit_code, judge, summarise
+from codeloupe.findings.verdict import conclude
 from codeloupe.model.agent import AgentFinished, AgentRequest, Usage
 from codeloupe.model.baseline import Baseline
-from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk
+from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.events import AgentActivity, Event, StageStarted, UnitFinished, UnitsPlanned, Warned
-from codeloupe.model.finding import Claim, Finding, FindingStatus, Proof, Severity, Source
+from codeloupe.model.finding import (
+    Claim,
+    ClaimEnd,
+    Finding,
+    FindingStatus,
+    Proof,
+    Severity,
+    Source,
+    Suppression,
+    SuppressionKind,
+)
 from codeloupe.model.ports import ClaimProof, EventSink, Plan, Reviewer, ReviewerResult, Verification, VerifierResult
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Preview, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.planning.prepare import Prepared
@@ -322,50 +332,114 @@ def test_a_later_round_says_whether_a_further_one_is_worth_its_price(tmp_path: P
 
 
 CRITICAL, HIGH, MEDIUM, LOW = (make_finding(severity=severity, source=Source.ANALYSER) for severity in Severity)
-PENDING = make_finding(counts=False, is_pending=True)
+PENDING = make_finding()
+REFUTED = make_finding(severity=Severity.CRITICAL, proof=Proof.REFUTED)
+FIXED = make_finding(severity=Severity.CRITICAL, end=ClaimEnd.FIXED)
+DISMISSED = replace(CRITICAL, suppression=Suppression(kind=SuppressionKind.DISMISSAL, reason="fine"))
+WHOLE = Coverage(files_total=1, files_reviewed=1)
+GAPS = Coverage(files_total=1, units_failed=(FailedUnit("a.py", ("a.py",), "timeout"),))
+
+
+def concluded(*findings: Finding, omitted: Sequence[Finding] = (), coverage: Coverage = WHOLE, **policy: Any) -> Review:
+    """Return a review of these findings with all that follows from them."""
+    draft = Review(
+        review_id="r",
+        scope=Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"),
+        reviewer=ReviewerInfo("scripted", "for a test"),
+        verdict=Verdict.INCOMPLETE,
+        complete=False,
+        exit_code=0,
+        summary="",
+        policy=Policy(**policy),
+        findings=findings,
+        coverage=coverage,
+        omitted=tuple(omitted),
+    )
+    return conclude(draft)
 
 
 @pytest.mark.requirement("V7")
-def test_the_verdict_follows_from_the_worst_finding() -> None:
-    for findings, verdict in (([], Verdict.PASS), ([LOW], Verdict.NEEDS_WORK), ([MEDIUM, LOW], Verdict.NEEDS_WORK)):
-        assert judge(findings, complete=True) is verdict
-    assert [judge(findings, complete=True) for findings in ([LOW, HIGH], [CRITICAL])] == [Verdict.FAIL] * 2
+@each(
+    ("findings", "verdict"),
+    [
+        ([], Verdict.PASS),
+        ([LOW], Verdict.NEEDS_WORK),
+        ([MEDIUM, LOW], Verdict.NEEDS_WORK),
+        ([LOW, HIGH], Verdict.FAIL),
+        ([CRITICAL], Verdict.FAIL),
+        *(([one], Verdict.PASS) for one in (REFUTED, FIXED, DISMISSED)),
+        ([PENDING], Verdict.INCOMPLETE),
+    ],
+)
+def test_the_verdict_follows_from_the_worst_finding(findings: list[Finding], verdict: Verdict) -> None:
+    assert concluded(*findings).verdict is verdict
 
 
 def test_incomplete_is_said_only_where_nothing_blocks() -> None:
-    assert judge([MEDIUM], complete=False) is Verdict.INCOMPLETE
-    assert judge([MEDIUM], complete=False, fail_on=Severity.MEDIUM) is Verdict.NEEDS_WORK
-    assert judge([HIGH], complete=False) is Verdict.FAIL
+    assert concluded(MEDIUM, coverage=GAPS).verdict is Verdict.INCOMPLETE
+    assert concluded(MEDIUM, coverage=GAPS, fail_on=Severity.MEDIUM).verdict is Verdict.NEEDS_WORK
+    assert concluded(HIGH, coverage=GAPS).verdict is Verdict.FAIL
 
 
-def test_only_findings_that_are_open_and_reach_the_policy_block() -> None:
-    closed = (FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED)
-    for one in (PENDING, *(make_finding(severity=Severity.CRITICAL, status=status) for status in closed)):
-        assert judge([one], complete=True) is Verdict.PASS
-        assert exit_code([one], Policy(), complete=True) == 0
-    for one, fail_on, expected in (
-        (HIGH, Severity.HIGH, 1),
-        (MEDIUM, Severity.HIGH, 0),
-        (MEDIUM, Severity.LOW, 1),
-        (HIGH, Severity.CRITICAL, 0),
-    ):
-        assert exit_code([one], Policy(fail_on=fail_on), complete=True) == expected
-    # An incomplete review is 3 unless something blocks or policy lets it pass.
+@each(
+    ("findings", "fail_on", "code"),
+    [
+        *(([one], Severity.HIGH, 0) for one in (REFUTED, FIXED, DISMISSED)),
+        ([HIGH], Severity.HIGH, 1),
+        ([MEDIUM], Severity.HIGH, 0),
+        ([MEDIUM], Severity.LOW, 1),
+        ([HIGH], Severity.CRITICAL, 0),
+    ],
+)
+def test_only_findings_that_are_open_and_reach_the_policy_block(
+    findings: list[Finding], fail_on: Severity, code: int
+) -> None:
+    assert concluded(*findings, fail_on=fail_on).exit_code == code
+
+
+def test_an_incomplete_review_is_3_unless_something_blocks_or_it_may_pass() -> None:
     for passes, codes in ((False, [3, 1]), (True, [0, 1])):
-        policy = Policy(pass_when_incomplete=passes)
-        assert [exit_code(findings, policy, complete=False) for findings in ([], [HIGH])] == codes
+        reviews = [concluded(*found, coverage=GAPS, pass_when_incomplete=passes) for found in ([], [HIGH])]
+        assert [review.exit_code for review in reviews] == codes
+
+
+@each(
+    ("findings", "omitted", "policy", "ended"),
+    [
+        # An omitted finding counts as a hidden one does, unless it blocks.
+        ([], [FIXED], {}, (Verdict.PASS, True, 0)),
+        ([], [MEDIUM], {}, (Verdict.NEEDS_WORK, True, 0)),
+        ([], [HIGH], {"fail_on": Severity.CRITICAL}, (Verdict.FAIL, True, 0)),
+        # If it blocks, the review is incomplete, and no setting lets it pass.
+        ([], [HIGH], {}, (Verdict.INCOMPLETE, False, 3)),
+        ([], [HIGH], {"pass_when_incomplete": True}, (Verdict.INCOMPLETE, False, 3)),
+        ([MEDIUM], [CRITICAL], {"pass_when_incomplete": True}, (Verdict.INCOMPLETE, False, 3)),
+        # A pending claim is not known to block.
+        ([], [PENDING], {}, (Verdict.INCOMPLETE, False, 3)),
+        ([], [PENDING], {"pass_when_incomplete": True}, (Verdict.INCOMPLETE, False, 0)),
+        # A reported finding that blocks comes first.
+        ([HIGH], [CRITICAL], {}, (Verdict.FAIL, False, 1)),
+        ([MEDIUM], [CRITICAL], {"fail_on": Severity.MEDIUM}, (Verdict.FAIL, False, 1)),
+    ],
+)
+def test_omitted_findings_take_part_in_the_verdict(
+    findings: list[Finding], omitted: list[Finding], policy: dict[str, Any], ended: tuple[Verdict, bool, int]
+) -> None:
+    review = concluded(*findings, omitted=omitted, **policy)
+    assert (review.verdict, review.complete, review.exit_code) == ended
+    assert conclude(review) == review
 
 
 @pytest.mark.requirement("C5")
 def test_the_summary_counts_all_findings_by_what_became_of_them() -> None:
-    assert summarise((), Coverage(), complete=True) == "No changes to review"
+    assert concluded(coverage=Coverage()).summary == "No changes to review"
     coverage = Coverage(files_total=3, files_reviewed=2)
-    assert summarise((HIGH, LOW, LOW), coverage, complete=True) == "3 findings (1 high, 2 low); 2 of 3 files reviewed"
-    assert summarise((), coverage, complete=False).endswith("could not review everything")
-    findings = (LOW, make_finding(status=FindingStatus.REFUTED), PENDING)
-    assert summarise(findings, Coverage(files_total=1, files_reviewed=1), complete=True) == (
-        "1 finding (1 low); 1 refuted; 1 not verified; 1 of 1 file reviewed"
+    assert concluded(HIGH, LOW, LOW, coverage=coverage).summary == "3 findings (1 high, 2 low); 2 of 3 files reviewed"
+    assert concluded(coverage=GAPS).summary.endswith("could not review everything")
+    assert concluded(LOW, REFUTED, PENDING).summary == (
+        "1 finding (1 low); 1 refuted; 1 not verified; 1 of 1 file reviewed; could not review everything"
     )
+    assert concluded(omitted=[LOW]).summary.endswith("only code that the last review has not covered")
 
 
 class TestWithGit:

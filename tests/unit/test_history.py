@@ -32,7 +32,7 @@ from codeloupe.model.events import Event, Warned
 from codeloupe.model.finding import Finding, Proof, Severity, Source
 from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity, ReviewRecord
 from codeloupe.model.ports import EventSink
-from codeloupe.model.review import Policy, Review, ReviewError, Verdict
+from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, Verdict
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.sqlite import SqliteDatabase, database_path
@@ -140,13 +140,10 @@ HIGH, MEDIUM, LOW = Severity.HIGH, Severity.MEDIUM, Severity.LOW
 ALL = (named("h", severity=HIGH), named("m", severity=MEDIUM, file="a.py"), named("l", severity=LOW))
 
 
-def saved(
-    *, hidden: int = 0, keeps_hidden: bool = True, min_severity: Severity = LOW, **changes: object
-) -> ReviewRecord:
+def saved(*, hidden: int = 0, min_severity: Severity = LOW, **changes: object) -> ReviewRecord:
     policy = Policy(fail_on=HIGH, min_severity=min_severity)
     shown, rest = ALL[: len(ALL) - hidden], ALL[len(ALL) - hidden :]
-    kept = rest if keeps_hidden else ()
-    return record(1, *shown, hidden=kept, hidden_findings=hidden, policy=policy, **changes)
+    return record(1, *shown, hidden=rest, hidden_findings=hidden, policy=policy, **changes)
 
 
 def test_another_policy_shows_less_or_more_and_its_own_what_there_was() -> None:
@@ -163,19 +160,10 @@ def test_another_policy_shows_less_or_more_and_its_own_what_there_was() -> None:
     assert (review.hidden_findings, review.exit_code) == (0, 1)
 
 
-def test_what_could_decide_and_was_not_kept_is_an_error_and_never_a_pass() -> None:
-    before = saved(hidden=2, keeps_hidden=False, min_severity=HIGH)
-    with pytest.raises(UsageError, match="2 findings below high were not stored.*fail_on=medium") as caught:
-        judged(before, Policy(fail_on=MEDIUM))
-    assert "min_severity medium" in caught.value.hint
-    assert judged(before, Policy(fail_on=Severity.CRITICAL)).hidden_findings == 2
-    assert judged(before, Policy(fail_on=HIGH, min_severity=LOW)).hidden_findings == 2
-
-
 def test_a_gap_stays_a_gap_unless_it_may_pass() -> None:
     policy = changed_policy(Policy(), fail_on=Severity.CRITICAL, min_severity=None)
     assert policy == Policy(fail_on=Severity.CRITICAL)
-    gap = saved(complete=False, exit_code=3)
+    gap = saved(coverage=Coverage(files_total=1, units_failed=(FailedUnit("u", (), "timeout"),)))
     assert judged(gap, policy).exit_code == 3
     accepted = judged(gap, changed_policy(policy, pass_when_incomplete=True))
     assert (accepted.exit_code, accepted.complete) == (0, False)
@@ -211,7 +199,7 @@ def of_agent(severity: Severity, proof: Proof | None = None) -> Finding:
 def test_another_policy_decides_again_which_claims_need_proof(
     finding: Finding, before: Severity, after: Severity, ended: tuple[int, Verdict]
 ) -> None:
-    first = conclude(review(), (finding,), Policy(fail_on=before), saw_everything=True)
+    first = conclude(review(finding, policy=Policy(fail_on=before)))
     stored_review = replace(record(1), review=first)
     assert judged(stored_review, first.policy) is first
     again = judged(stored_review, Policy(fail_on=after))
@@ -222,18 +210,17 @@ def test_another_policy_decides_again_which_claims_need_proof(
 
 def test_findings_that_since_last_omitted_are_judged_by_the_new_policy() -> None:
     omitted = named("o", severity=MEDIUM)
-    passing = replace(saved(exit_code=0), left_out=(omitted,))
-    passing = replace(passing, review=replace(passing.review, findings=()))
-    again = judged(passing, Policy(fail_on=MEDIUM))
+    passing = conclude(review(omitted=(omitted,)))
+    assert (passing.exit_code, passing.verdict, passing.complete) == (0, Verdict.NEEDS_WORK, True)
+    again = judged(replace(record(1), review=passing), Policy(fail_on=MEDIUM))
     assert (again.exit_code, again.verdict, again.complete) == (3, Verdict.INCOMPLETE, False)
     assert [error.kind for error in again.errors] == ["left_open"]
     # The other way round, and beside a pending claim, nothing is forgotten.
-    pending = conclude(review(), (of_agent(MEDIUM),), Policy(fail_on=MEDIUM), saw_everything=False)
-    told = ReviewError("left_open", "--since-last omits 1 open finding")
-    both = replace(record(1), review=replace(pending, errors=(*pending.errors, told)), left_out=(omitted,))
-    assert judged(both, Policy(fail_on=HIGH)).exit_code == 0
-    grave = replace(both, left_out=(named("o", severity=HIGH),))
-    assert judged(grave, Policy(fail_on=HIGH)).exit_code == 3
+    both = conclude(review(of_agent(MEDIUM), omitted=(omitted,), policy=Policy(fail_on=MEDIUM)))
+    assert [error.kind for error in both.errors] == ["pending_claim", "left_open"]
+    assert judged(replace(record(1), review=both), Policy(fail_on=HIGH)).exit_code == 0
+    grave = replace(both, omitted=(named("o", severity=HIGH),))
+    assert judged(replace(record(1), review=grave), Policy(fail_on=HIGH)).exit_code == 3
 
 
 CLEAN, BLOCKING = commit_review(1), commit_review(2, named("h", severity=HIGH))
@@ -282,8 +269,8 @@ def test_a_review_is_kept_with_all_that_a_later_look_needs_and_without_secrets(
 ) -> None:
     before = datetime.now(UTC)
     secret = "sk-" + "ant-" + "x" * 40
-    whole = replace(made(), hidden_findings=1, hidden=(named("h"),))
-    record: dict[str, Any] = {"prompt_version": "7", "terms": "t", "seen": ("a", "b"), "left_out": (named("o"),)}
+    whole = replace(made(), hidden_findings=1, hidden=(named("h"),), omitted=(named("o"),))
+    record: dict[str, Any] = {"prompt_version": "7", "terms": "t", "seen": ("a", "b")}
     saved = Saved(repo=shop.path, raw_outputs={"a.py": f"the key is {secret}!"}, **record)
     assert asyncio.run(stored(whole, saved)) == whole
     found = opened.get(identifier(1))

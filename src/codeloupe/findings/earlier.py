@@ -80,10 +80,9 @@ async def read_earlier(prepared: Prepared, opened: OpenedHistory, *, conditions:
         covered = frozenset()
     if fresh or last.terms != conditions:
         covered = frozenset()
-    findings = (*last.findings, *last.left_out)
     return Earlier(
         checkout=checkout,
-        findings=findings,
+        findings=last.findings,
         covered=covered,
         terms=last.terms,
         seen=last.seen,

@@ -19,9 +19,10 @@ from codeloupe.model.review import (
     ReviewError,
     Verdict,
     pending_errors,
-    pending_findings,
 )
 
+# The kind of the error for omitted findings that block.
+OMITTED = "left_open"
 PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
 _POINTS = {Severity.LOW: 5, Severity.MEDIUM: 15, Severity.HIGH: 30, Severity.CRITICAL: 50}
 
@@ -36,65 +37,79 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-def conclude(review: Review, found: Iterable[Finding], policy: Policy, *, saw_everything: bool) -> Review:
-    """Return the review with its findings judged by a policy: verdict, completeness, exit code, summary."""
-    shown: list[Finding] = []
-    hidden: list[Finding] = []
-    for finding in found:
-        judged = with_main_claim_first(settled(finding, policy), policy)
-        # A finding that blocks is always shown, so that no gate closes without a visible reason.
-        if policy.shows(judged.severity) or judged.is_pending:
-            shown.append(judged)
-        else:
-            hidden.append(judged)
-    shown.sort(key=_place)
-    hidden.sort(key=_place)
-    pending = pending_findings(shown)
-    complete = saw_everything and not pending
-    other_errors = tuple(error for error in review.errors if error.kind != PENDING)
-    return replace(
+def conclude(review: Review) -> Review:
+    """Return the review with all that follows from its findings, its coverage and its policy.
+
+    These are severity and status of each finding, completeness, verdict, exit code and summary. Hidden and omitted
+    findings count too.
+    """
+    policy = review.policy
+    found = [_judged(finding, policy) for finding in (*review.findings, *review.hidden)]
+    # A finding that blocks is always shown, so that no gate closes without a visible reason.
+    shown = [finding for finding in found if policy.shows(finding.severity) or finding.is_pending]
+    hidden = [finding for finding in found if not policy.shows(finding.severity) and not finding.is_pending]
+    omitted = [_judged(finding, policy) for finding in review.omitted]
+    # A JSON report only counts the hidden findings.
+    unlisted = max(review.hidden_findings - len(review.hidden), 0)
+    judged = replace(
         review,
-        policy=policy,
-        findings=tuple(shown),
-        hidden=tuple(hidden),
-        hidden_findings=len(hidden),
-        complete=complete,
-        verdict=judge((*shown, *hidden), complete=complete, fail_on=policy.fail_on),
-        exit_code=exit_code(shown, policy, complete=complete),
-        summary=summarise(shown, review.coverage, complete=complete),
-        errors=(*other_errors, *pending_errors(pending)),
+        findings=tuple(sorted(shown, key=_place)),
+        hidden=tuple(sorted(hidden, key=_place)),
+        hidden_findings=len(hidden) + unlisted,
+        omitted=tuple(sorted(omitted, key=_place)),
     )
+    is_settled = not judged.pending and not judged.omitted_blockers
+    judged = replace(judged, complete=review.coverage.complete and is_settled)
+    other_errors = tuple(error for error in review.errors if error.kind not in (PENDING, OMITTED))
+    return replace(
+        judged,
+        verdict=_verdict(judged),
+        exit_code=_exit_code(judged),
+        summary=_summary(judged),
+        errors=(*other_errors, *pending_errors(judged.pending), *_omitted_errors(judged)),
+    )
+
+
+def _judged(finding: Finding, policy: Policy) -> Finding:
+    return with_main_claim_first(settled(finding, policy), policy)
 
 
 def _place(finding: Finding) -> tuple[str, int, int, str]:
     return finding.file, finding.first_line, finding.severity.value, finding.title
 
 
-def judge(findings: Iterable[Finding], *, complete: bool, fail_on: Severity = Severity.HIGH) -> Verdict:
-    """Return FAIL for a critical or high finding; else INCOMPLETE if nothing blocks and something was not reviewed.
+def _verdict(review: Review) -> Verdict:
+    """Return INCOMPLETE if nothing reported blocks or is high, and the review is incomplete.
 
-    Otherwise return NEEDS_WORK for a lesser finding and PASS for none.
+    Otherwise return FAIL for a critical or high finding, NEEDS_WORK for a lesser one and PASS for none.
     """
-    severities = {finding.severity for finding in findings if finding.can_block}
-    if any(severity.at_least(Severity.HIGH) for severity in severities):
-        return Verdict.FAIL
-    blocks = any(severity.at_least(fail_on) for severity in severities)
-    if not complete and not blocks:
+    reported = [finding.severity for finding in (*review.findings, *review.hidden) if finding.can_block]
+    counted = [*reported, *(finding.severity for finding in review.omitted if finding.can_block)]
+    fail_on = review.policy.fail_on
+    decides = any(severity.at_least(Severity.HIGH) or severity.at_least(fail_on) for severity in reported)
+    if not review.complete and not decides:
         return Verdict.INCOMPLETE
-    return Verdict.NEEDS_WORK if severities else Verdict.PASS
+    if any(severity.at_least(Severity.HIGH) for severity in counted):
+        return Verdict.FAIL
+    return Verdict.NEEDS_WORK if counted else Verdict.PASS
 
 
-def exit_code(findings: Iterable[Finding], policy: Policy, *, complete: bool) -> int:
-    """Return 1 if a finding reaches `fail_on`; else 3 if the review is incomplete, unless that may pass; else 0."""
-    if any(finding.can_block and finding.severity.at_least(policy.fail_on) for finding in findings):
+def _exit_code(review: Review) -> int:
+    """Return 1 if a finding blocks; else 3 if the review is incomplete, unless that may pass; else 0.
+
+    `on_incomplete` decides about what was not reviewed, never about a known finding that blocks.
+    """
+    if any(review.policy.blocks(finding) for finding in review.findings):
         return BLOCKED
-    if not complete and not policy.pass_when_incomplete:
+    omits_blocker = any(review.policy.blocks(finding) for finding in review.omitted)
+    if omits_blocker or (not review.complete and not review.policy.pass_when_incomplete):
         return INCOMPLETE
     return PASSED
 
 
-def summarise(findings: Sequence[Finding], coverage: Coverage, *, complete: bool) -> str:
+def _summary(review: Review) -> str:
     """Return one sentence: what was found, and whether everything was reviewed."""
+    findings, coverage = review.findings, review.coverage
     if coverage.files_total == 0:
         return "No changes to review"
     counts = Counter(finding.severity for finding in findings if finding.can_block)
@@ -111,8 +126,10 @@ def summarise(findings: Sequence[Finding], coverage: Coverage, *, complete: bool
         said.append(f"{pending} not verified")
     files = "file" if coverage.files_total == 1 else "files"
     said.append(f"{coverage.files_reviewed} of {coverage.files_total} {files} reviewed")
-    if not complete:
+    if not review.complete:
         said.append("could not review everything")
+    if review.omitted:
+        said.append("only code that the last review has not covered")
     return "; ".join(said)
 
 
@@ -147,3 +164,14 @@ def gap_errors(coverage: Coverage) -> tuple[ReviewError, ...]:
     """Return an error for each file that should have been reviewed and was not."""
     gaps = (f"{skip.file}: {skip.describe()}" for skip in coverage.skipped if skip.is_gap)
     return tuple(ReviewError("not_reviewed", gap) for gap in gaps)
+
+
+def _omitted_errors(review: Review) -> tuple[ReviewError, ...]:
+    """Return the error for the omitted findings that block or are pending, if there are any."""
+    blockers = len(review.omitted_blockers)
+    if not blockers:
+        return ()
+    count = "1 open finding" if blockers == 1 else f"{blockers:,} open findings"
+    wanted = review.policy.fail_on.label
+    message = f"--since-last omits {count} of {wanted} or above in code that an earlier review covered"
+    return (ReviewError(OMITTED, message),)

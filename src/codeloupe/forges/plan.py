@@ -9,25 +9,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
-from codeloupe.findings.verdict import exit_code, judge
+from codeloupe.findings.verdict import conclude
 from codeloupe.forges.comments import DiffPlaces, answer_body, finding_body
 from codeloupe.forges.threads import Marker, OwnThread, key_of, own_threads, word_of
 from codeloupe.model import publication as model
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
 from codeloupe.model.publication import AnswerKind, Conclusion, Opinion, PublishOptions, PullRequest
-from codeloupe.model.review import FailedUnit, Review, pending_findings
-from codeloupe.reports.wording import blocks, counted, gaps_of, why_not_counted
+from codeloupe.model.review import FailedUnit, Review
+from codeloupe.reports.wording import counted, gaps_of, why_not_counted
 
 _CanTell = Callable[[OwnThread], bool]
+_ThreadsAbout = Callable[[Finding], tuple[OwnThread, ...]]
 
 
 class _Subject(Struct, frozen=True):
-    """A finding of the review and the threads about it, the oldest first; below `min_severity` it is not shown."""
+    """A finding of the review and the threads about it, the oldest first; a hidden or omitted one is not shown."""
 
     finding: Finding
     threads: tuple[OwnThread, ...]
-    is_shown: bool
+    is_shown: bool = False
+    is_omitted: bool = False
 
     @property
     def is_back(self) -> bool:
@@ -49,20 +51,16 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     check_current(review, pull_request)
     places = DiffPlaces(pull_request.files, forge=pull_request.forge)
     threads = own_threads(pull_request.threads, marker, maintainers=pull_request.maintainers)
-    # A thread on a finding that is hidden by its severity is not about something that is gone.
-    pairs = _matched(threads, (*review.findings, *review.hidden), places)
-    said = [[own.dismissed for own in about if own.dismissed is not None] for about in pairs]
-    findings = enumerate(review.findings)
-    dismissed = {at: model.DismissedFinding(one, *said[at][-1]) for at, one in findings if said[at] and one.is_open}
-    judged = _judged_without(review, dismissed)
+    threads_about = _matching(threads, places)
+    judged, dismissed = _with_dismissals(review, threads_about)
     why_not, can_tell = _seen(judged, pull_request)
     # Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
     if _is_one_of_many(judged, pull_request) or 2 * judged.coverage.files_total < pull_request.changed_files:
         judged = _judged_as_a_part(judged)
-    subjects = [
-        _Subject(one, about, at < len(judged.findings))
-        for at, (one, about) in enumerate(zip((*judged.findings, *judged.hidden), pairs, strict=True))
-    ]
+    # A thread on a finding that is hidden by its severity, or omitted, is not about something that is gone.
+    subjects = [_Subject(finding, threads_about(finding), is_omitted=True) for finding in judged.omitted]
+    subjects += [_Subject(finding, threads_about(finding)) for finding in judged.hidden]
+    subjects += [_Subject(finding, threads_about(finding), is_shown=True) for finding in judged.findings]
     about = {own.thread.thread_id: each for each in subjects for own in each.threads}
     # They stay open, since nobody knows of their findings.
     left = [
@@ -91,7 +89,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
         withdrawn=tuple(each for each in pull_request.opinions if each.opinion is wrong and is_known),
         known=tuple(each.finding for each in shown if each.threads),
         without_comment=without,
-        dismissed=tuple(dismissed.values()),
+        dismissed=dismissed,
         notes=tuple(_notes(pull_request, marker, left=left, why_not=why_not)),
     )
 
@@ -114,47 +112,48 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
         raise ForgeError(f"{name} is closed; nothing was posted", hint="reopen it, or leave it")
 
 
-def _matched(
-    threads: Sequence[OwnThread], findings: Sequence[Finding], places: DiffPlaces
-) -> list[tuple[OwnThread, ...]]:
-    """The threads about each finding, the oldest first."""
+def _matching(threads: Sequence[OwnThread], places: DiffPlaces) -> _ThreadsAbout:
+    """Return a function that finds the threads about a finding, the oldest first."""
     by_key: dict[str, list[OwnThread]] = defaultdict(list)
     for own in threads:
         by_key[own.key].append(own)
-    found = []
-    for finding in findings:
+
+    def threads_about(finding: Finding) -> tuple[OwnThread, ...]:
         alike = by_key.get(key_of(finding), ())
         here = tuple(own for own in alike if own.thread.path == finding.file)
         # In another file it may be a copy of the code, unless the thread's own file is not in the diff any more.
-        found.append(here or tuple(own for own in alike if own.thread.path not in places))
-    return found
+        return here or tuple(own for own in alike if own.thread.path not in places)
+
+    return threads_about
 
 
-def _judged_without(review: Review, dismissed: Mapping[int, model.DismissedFinding]) -> Review:
-    """The review with these findings as dismissed, judged by what its findings and coverage show, not what it says."""
-    findings = tuple(
-        replace(finding, status=FindingStatus.DISMISSED) if at in dismissed else finding
-        for at, finding in enumerate(review.findings)
+def _with_dismissals(review: Review, threads_about: _ThreadsAbout) -> tuple[Review, tuple[model.DismissedFinding, ...]]:
+    """Return the review concluded with what maintainers dismissed in threads, and the findings that they dismissed."""
+    dismissed: list[model.DismissedFinding] = []
+
+    def after_dismissal(finding: Finding) -> Finding:
+        said = [own.dismissed for own in threads_about(finding) if own.dismissed is not None]
+        if not said or not finding.is_open:
+            return finding
+        who, reason = said[-1]
+        dismissed.append(model.DismissedFinding(finding, who, reason))
+        suppression = Suppression(kind=SuppressionKind.DISMISSAL, reason=reason, owner=who)
+        return replace(finding, suppression=suppression)
+
+    judged = replace(
+        review,
+        findings=tuple(after_dismissal(finding) for finding in review.findings),
+        hidden=tuple(after_dismissal(finding) for finding in review.hidden),
+        omitted=tuple(after_dismissal(finding) for finding in review.omitted),
     )
-    # A dismissal may settle what was pending, and then the review is complete.
-    saw_everything = review.coverage.complete and (review.complete or bool(review.pending))
-    complete = saw_everything and not pending_findings(findings)
-    by_hidden = review.exit_code == 1 and not any(blocks(review, each) for each in review.findings)
-    return _with_verdict(replace(review, findings=findings), complete=complete, blocked=by_hidden)
+    return conclude(judged), tuple(dismissed)
 
 
 def _judged_as_a_part(review: Review) -> Review:
     """The review as one that did not see all of the pull request: it may block, and cannot let pass."""
     missing = FailedUnit("the pull request", (), "only a part of it was reviewed")
     coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, missing))
-    return _with_verdict(replace(review, coverage=coverage), complete=False, blocked=review.exit_code == 1)
-
-
-def _with_verdict(review: Review, *, complete: bool, blocked: bool) -> Review:
-    """The review with the verdict and the exit code of its findings; `blocked` by more than these, it fails."""
-    verdict = judge(review.findings, complete=complete, fail_on=review.policy.fail_on)
-    code = 1 if blocked else exit_code(review.findings, review.policy, complete=complete)
-    return replace(review, complete=complete, verdict=verdict, exit_code=code)
+    return conclude(replace(review, coverage=coverage))
 
 
 def _is_one_of_many(review: Review, pull_request: PullRequest) -> bool:
@@ -256,6 +255,8 @@ def _answer(
     if own.dismissed is not None:
         # The maintainer's word is there already.
         return AnswerKind.ASIDE, None
+    if subject is not None and subject.is_omitted:
+        return None, None
     if subject is not None and subject.finding.is_open:
         return (AnswerKind.BACK, "") if subject.is_back and own is subject.threads[-1] else (None, None)
     is_unknown = subject is None and not can_tell(own) and not own.is_said_closed

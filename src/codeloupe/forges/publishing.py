@@ -19,6 +19,7 @@ from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeRefused, UsageError
+from codeloupe.findings.verdict import conclude
 from codeloupe.forges.forge import Patience, Sending, execute
 from codeloupe.forges.github import address
 from codeloupe.forges.github.address import Endpoints, Target
@@ -31,7 +32,7 @@ from codeloupe.git.repository import open_repository
 from codeloupe.history import LAST, find_review, judged, opened_history
 from codeloupe.model.finding import Severity
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
-from codeloupe.model.review import Review
+from codeloupe.model.review import FailedUnit, Review
 from codeloupe.store.history import OpenedHistory
 from codeloupe.store.report_findings import read_finding
 
@@ -166,8 +167,8 @@ def read_review(text: bytes, *, name: str) -> Review:
     """
     try:
         document = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-        findings = tuple(map(read_finding, document["findings"]))
-        return replace(convert(_in_our_words(document), Review), findings=findings)
+        findings = {part: tuple(map(read_finding, document[part])) for part in ("findings", "omitted")}
+        return _concluded(replace(convert(_in_our_words(document), Review), **findings))
     except KeyError as error:
         why = f"{error} is missing"
     except (TypeError, AttributeError):
@@ -176,6 +177,16 @@ def read_review(text: bytes, *, name: str) -> Review:
     except (ValueError, RecursionError) as error:
         why = str(error)[:200]
     raise UsageError(f"{name} is not a JSON report of version 1 ({why})", hint=_HOW)
+
+
+def _concluded(review: Review) -> Review:
+    """The review as its findings and its coverage show it; incomplete if it says something else of itself."""
+    shown = conclude(review)
+    if (shown.complete, shown.exit_code) == (review.complete, review.exit_code):
+        return shown
+    gap = FailedUnit("the report", (), "its outcome does not follow from its findings and its coverage")
+    coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, gap))
+    return conclude(replace(review, coverage=coverage))
 
 
 def _whole(digits: str) -> int | None:
@@ -201,6 +212,6 @@ def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
         "errors": document["errors"],
         "policy": {**policy, **limits},
         "usage": {**usage, "cost_usd": usage["cost_usd"] or 0.0, "duration_seconds": usage["duration_seconds"] or 0.0},
-        "findings": [],
+        **dict.fromkeys(("findings", "hidden", "omitted"), ()),
         "coverage": {**coverage, "units": units},
     }

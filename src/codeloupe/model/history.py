@@ -35,8 +35,7 @@ class ReviewRecord(_Saved, frozen=True, kw_only=True):
     """A review as it is saved, with what a later review needs.
 
     `terms` names what the agents were asked with, and `seen` the hunks that they saw whole, so that a later review on
-    the same terms need not ask about them again. `left_out` are open findings of earlier rounds that this review was
-    not about. `turn` is its place in the order of saving, set when it is read back.
+    the same terms need not ask about them again. `turn` is its place in the order of saving, set when it is read back.
     """
 
     review: Review
@@ -44,13 +43,12 @@ class ReviewRecord(_Saved, frozen=True, kw_only=True):
     terms: str = ""
     seen: tuple[str, ...] = ()
     head: str | None = None
-    left_out: tuple[Finding, ...] = ()
     turn: int = 0
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings of the review, also those below its `min_severity` that were kept."""
-        return self.review.findings + self.review.hidden
+        """All findings of the review, also those below its `min_severity` and those that it omits."""
+        return self.review.findings + self.review.hidden + self.review.omitted
 
 
 class SweepRecord(_Saved, frozen=True, kw_only=True):

@@ -155,6 +155,10 @@ class Policy(Struct, frozen=True):
         """Whether a finding of that severity is shown: what could block always is."""
         return severity.at_least(self.min_severity) or severity.at_least(self.fail_on)
 
+    def blocks(self, finding: Finding) -> bool:
+        """Whether a finding makes the review fail."""
+        return finding.can_block and finding.severity.at_least(self.fail_on)
+
 
 # The kind of the error for a claim that keeps a review from being complete.
 PENDING = "pending_claim"
@@ -190,8 +194,8 @@ def pending_errors(findings: Iterable[Finding]) -> tuple[ReviewError, ...]:
 class Review(Struct, frozen=True, kw_only=True):
     """The outcome. `findings` holds what is at or above `min_severity`; `hidden_findings` counts the rest.
 
-    `hidden` are those, kept so that the review can be judged by another policy later. It is `complete` when everything
-    was reviewed and no claim is pending.
+    `hidden` are those, kept so that the review can be judged by another policy later. `omitted` are the findings that
+    `--since-last` omits. It is `complete` when everything was reviewed, nothing is pending, and nothing omitted blocks.
     """
 
     review_id: str
@@ -208,13 +212,14 @@ class Review(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     errors: tuple[ReviewError, ...] = ()
     hidden: tuple[Finding, ...] = ()
+    omitted: tuple[Finding, ...] = ()
 
     @property
     def nothing_to_review(self) -> bool:
         """Whether there was nothing to read, or all of it was left out on purpose: no verdict on any code."""
         coverage = self.coverage
         touched = any(skip.reason is SkipReason.NOTHING_TO_READ for skip in coverage.skipped)
-        is_open = any(finding.is_open for finding in self.findings)
+        is_open = any(finding.is_open for finding in (*self.findings, *self.omitted))
         return self.complete and not is_open and not coverage.files_reviewed and not touched
 
     @property
@@ -226,6 +231,15 @@ class Review(Struct, frozen=True, kw_only=True):
     def pending(self) -> tuple[Finding, ...]:
         """The findings that a person must look at before this can pass."""
         return pending_findings(self.findings)
+
+    @property
+    def omitted_blockers(self) -> tuple[Finding, ...]:
+        """The omitted findings that block or are pending."""
+
+        def keeps_open(finding: Finding) -> bool:
+            return self.policy.blocks(finding) or (finding.is_open and finding.is_pending)
+
+        return tuple(filter(keeps_open, self.omitted))
 
     @property
     def passed(self) -> bool:

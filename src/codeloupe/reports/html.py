@@ -44,7 +44,8 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
     ordered = [finding for findings in wording.by_standing(review.findings).values() for finding in findings]
     shown = replace(review, findings=tuple(ordered[:_MOST_FINDINGS]))
     if diff is not None:
-        masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
+        every = (*ordered, *review.hidden, *review.omitted)
+        masked = {f.file for f in every if is_masked(f"{f.evidence} {f.title} {f.body}")}
         diff = ShownDiff({path: change for path, change in diff.files.items() if path not in masked}, diff.mask)
     style, script = asset("report.css"), asset("report.js")
     policy = (

@@ -54,9 +54,8 @@ def _case(name: str, result: str, kind: str = "", why: str = "", text: str = "")
 
 
 def _review_cases(review: Review) -> Iterator[dict[str, str]]:
-    """The verdict, the gaps and what was left out. Findings and gaps fail for themselves; what is hidden fails here."""
+    """The verdict, the gaps and what was left out. Findings and gaps fail for themselves."""
     outcome = wording.outcome_of(review)
-    hidden = review.exit_code == 1 and not any(wording.blocks(review, finding) for finding in review.findings)
     lines = [
         wording.reviewer_text(review.reviewer),
         review.scope.description,
@@ -66,7 +65,7 @@ def _review_cases(review: Review) -> Iterator[dict[str, str]]:
         *(f"{', '.join(each.units[:20])}: {each.why}" for each in wording.failovers_of(review)),
     ]
     text = "\n".join(plain_line(line, longest=_LONGEST_TEXT) for line in lines)
-    yield _case("verdict", "failure" if hidden else "passed", outcome.word, outcome.why, text)
+    yield _case("verdict", "passed", outcome.word, outcome.why, text)
     for gap in wording.gaps_of(review):
         name = plain_line(f"not reviewed: {gap.name}", longest=_LONGEST_LINE)
         why = plain_line(gap.reason, longest=_LONGEST_LINE) or "could not be reviewed"
@@ -82,7 +81,7 @@ def _finding_case(review: Review, finding: Finding) -> dict[str, str]:
     place = f" (line {finding.line_start})" if finding.first_line > 0 else ""
     label = finding.severity.label
     person = wording.why_pending(finding)
-    if wording.blocks(review, finding):
+    if review.policy.blocks(finding):
         skipped, result = "", "failure"
     elif person:
         skipped, result = f"needs a person: {person}", "skipped"

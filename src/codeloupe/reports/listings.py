@@ -93,8 +93,8 @@ def _annotations(review: Review) -> Iterator[tuple[str, str]]:
         level = "warning" if review.passed else "error"
         yield level, _annotation(level, "codeloupe could not review everything", "\n".join([*reasons, *more]))
     opened = wording.worst_first(finding for finding in review.findings if finding.is_open)
-    for finding in sorted(opened, key=lambda finding: not wording.blocks(review, finding)):
-        if wording.blocks(review, finding):
+    for finding in sorted(opened, key=lambda finding: not review.policy.blocks(finding)):
+        if review.policy.blocks(finding):
             level = "error"
         elif finding.severity is Severity.LOW and not finding.is_pending:
             level = "notice"

@@ -35,6 +35,7 @@ _BASELINE_STATES = {
 }
 _NOTIFICATIONS = {
     wording.CLAIM: "A claim could not be settled and needs a person.",
+    wording.OMITTED: "An open finding in code that an earlier review covered is omitted.",
     wording.UNIT: "A piece of the change could not be reviewed.",
     wording.FILE: "A file of the change could not be reviewed.",
     wording.UNKNOWN: "Not everything could be reviewed.",

@@ -148,23 +148,14 @@ class Outcome(Struct, frozen=True):
 
 def outcome_of(review: Review) -> Outcome:
     """What to say: a review with gaps is never a pass, and what does not block is not called blocking."""
-    blocking = sum(blocks(review, finding) for finding in review.findings)
+    blocking = sum(map(review.policy.blocks, review.findings))
     threshold = f"at or above fail_on={review.policy.fail_on.label}"
     word = "FAIL" if review.verdict is Verdict.FAIL else "NEEDS WORK"
     if blocking:
         missing = "" if review.complete else "; and not everything could be reviewed"
         return Outcome(word, Tone.BAD, f"{counted(blocking, 'finding')} {threshold}{missing}")
-    if review.exit_code == 1:
-        hidden = f"findings {threshold} are hidden by min_severity={review.policy.min_severity.label}"
-        return Outcome(word, Tone.BAD, hidden)
     if not review.complete:
-        why = "could not review everything; nothing blocking found"
-        pending = len(review.pending)
-        if pending:
-            needed = f"{counted(pending, 'finding needs', 'findings need')} a person to decide"
-            why = needed if review.coverage.complete else f"{needed}; {why}"
-        accepted = "; accepted, since on_incomplete is pass" if review.policy.pass_when_incomplete else ""
-        return Outcome("INCOMPLETE", Tone.CAUTION, f"{why}{accepted}")
+        return Outcome("INCOMPLETE", Tone.CAUTION, _why_incomplete(review))
     if review.verdict is not Verdict.PASS:
         return Outcome(word, Tone.CAUTION, f"findings to look at, none {threshold}, so nothing is blocked")
     if review.nothing_to_review:
@@ -177,9 +168,20 @@ def outcome_of(review: Review) -> Outcome:
     return Outcome("PASS", Tone.GOOD, why)
 
 
-def blocks(review: Review, finding: Finding) -> bool:
-    """Whether this finding is one that makes the review fail."""
-    return finding.can_block and finding.severity.at_least(review.policy.fail_on)
+def _why_incomplete(review: Review) -> str:
+    reasons: list[str] = []
+    if review.pending:
+        reasons.append(f"{counted(len(review.pending), 'finding needs', 'findings need')} a person to decide")
+    if review.omitted_blockers:
+        fail_on = review.policy.fail_on.label
+        reasons.append(f"{counted(len(review.omitted_blockers), 'open finding')} at or above fail_on={fail_on} omitted")
+    if not reasons or not review.coverage.complete:
+        reasons.append("could not review everything")
+        if not review.omitted_blockers:
+            reasons.append("nothing blocking found")
+    if review.passed:
+        reasons.append("accepted, since on_incomplete is pass")
+    return "; ".join(reasons)
 
 
 def _why_nothing(review: Review) -> str:
@@ -332,6 +334,9 @@ def counts_text(review: Review) -> str:
     parts += [f"{counts[standing]:,} {standing.value}" for standing in closed if counts[standing]]
     if review.hidden_findings:
         parts.append(f"{review.hidden_findings:,} hidden below min_severity={review.policy.min_severity.label}")
+    omitted = sum(finding.is_open for finding in review.omitted)
+    if omitted:
+        parts.append(f"{omitted:,} omitted by --since-last")
     return "; ".join(parts)
 
 
@@ -368,6 +373,7 @@ def check_name(finding: Finding) -> str:
 
 
 CLAIM = "pending-claim"
+OMITTED = "omitted-finding"
 UNIT = "unit-failed"
 FILE = "file-not-reviewed"
 UNKNOWN = "incomplete"
@@ -376,7 +382,7 @@ UNKNOWN = "incomplete"
 class Gap(Struct, frozen=True):
     """One thing that should have been reviewed and was not; `files` are those it concerns, as far as is known.
 
-    `kind` is what is missing: the proof of a claim, a piece of work, a file, or something unnamed.
+    `kind` is what is missing: the proof of a claim, an omitted finding, a piece of work, a file, or something unnamed.
     """
 
     kind: str
@@ -396,6 +402,9 @@ def gaps_of(review: Review) -> tuple[Gap, ...]:
     for finding in review.pending:
         files = (finding.file,) if finding.file else ()
         gaps.append(Gap(CLAIM, finding.file or "?", describe_pending(finding), files))
+    for finding in review.omitted_blockers:
+        why = f"--since-last omits an open finding: {' '.join(finding.title.split())}"
+        gaps.append(Gap(OMITTED, finding.file or "?", why, (finding.file,) if finding.file else ()))
     gaps += [Gap(UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed]
     gaps += [Gap(FILE, skip.file, skip.describe(), (skip.file,)) for skip in coverage.skipped if skip.is_gap]
     if not gaps and not review.complete:

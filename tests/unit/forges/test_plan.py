@@ -12,7 +12,7 @@ from codeloupe.forges.comments import summary_body
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.threads import key_of
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import ClaimEnd, Finding, FindingStatus, Proof, Severity, Suppression, SuppressionKind
 from codeloupe.model.publication import (
     AnswerKind,
     Conclusion,
@@ -60,6 +60,10 @@ def kinds(made: Plan) -> list[AnswerKind]:
     return [answer.kind for answer in made.answers]
 
 
+KNOWN = Suppression(kind=SuppressionKind.BASELINE, reason="known")
+DISMISSAL = Suppression(kind=SuppressionKind.DISMISSAL, reason="fine")
+
+
 class TestNewFindings:
     def test_each_has_a_comment_on_its_lines_the_most_severe_first(self) -> None:
         found = (finding(2, severity=Severity.LOW), finding(9, line_end=12, severity=Severity.CRITICAL), finding(5))
@@ -80,10 +84,13 @@ class TestNewFindings:
         assert plan(review(finding(4), finding(5)), back, max_comments=1).comments == ()
 
     def test_what_does_not_count_has_no_comment(self) -> None:
-        statuses = (FindingStatus.REFUTED, FindingStatus.FIXED, FindingStatus.DISMISSED)
-        closed = [finding(line, status=status) for line, status in enumerate(statuses, 1)]
-        suppressed = finding(4, suppression=Suppression(kind=SuppressionKind.BASELINE, reason="known"))
-        made = plan(review(*closed, suppressed), pull_request())
+        ends: list[dict[str, Any]] = [
+            {"proof": Proof.REFUTED},
+            {"end": ClaimEnd.FIXED},
+            {"suppression": DISMISSAL},
+            {"suppression": KNOWN},
+        ]
+        made = plan(review(*(finding(line, **end) for line, end in enumerate(ends, 1))), pull_request())
         assert (made.comments, made.without_comment, made.conclusion) == ((), (), Conclusion.SUCCESS)
 
     def test_two_with_one_fingerprint_are_both_told(self) -> None:
@@ -141,9 +148,9 @@ class TestThreads:
             ((), thread_about(finding(4), GONE, said("no, it is still there")), []),
             ((), thread_about(finding(4), is_resolved=True), []),
             # One that does not count any more says why.
-            ((finding(4, status=FindingStatus.FIXED),), thread_about(finding(4)), [(AnswerKind.GONE, True, NOT_FOUND)]),
+            ((finding(4, end=ClaimEnd.FIXED),), thread_about(finding(4)), [(AnswerKind.GONE, True, NOT_FOUND)]),
             (
-                (finding(4, status=FindingStatus.REFUTED, proof=Proof.REFUTED, reason="It cannot be zero."),),
+                (finding(4, proof=Proof.REFUTED, reason="It cannot be zero."),),
                 thread_about(finding(4)),
                 [(AnswerKind.ASIDE, True, f"{ASIDE}: refuted: It cannot be zero.")],
             ),
@@ -184,11 +191,8 @@ class TestThreads:
         [
             {"coverage": Coverage(files_total=1, files_reviewed=1)},
             {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
-            {"complete": False},
-            {
-                "complete": False,
-                "coverage": Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),)),
-            },
+            {"coverage": Coverage(files_total=2, units_failed=(FailedUnit("u", (), "timeout"),))},
+            {"coverage": Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),))},
             {"coverage": Coverage(files_total=2, skipped=(SkippedFile("app.py", SkipReason.EXCLUDED),))},
         ],
     )
@@ -203,7 +207,27 @@ class TestThreads:
         assert "not by the reviewer that found it" in made.notes[0]
         several = replace(review().reviewer, type="offline+scripted")
         assert len(answered(review(reviewer=several), thread_about(finding(4)))) == 1
-        assert answered(review(hidden=(finding(4),), hidden_findings=1), thread_about(finding(4))) == []
+        low = finding(4, severity=Severity.LOW)
+        policy = Policy(min_severity=Severity.MEDIUM)
+        assert answered(review(hidden=(low,), hidden_findings=1, policy=policy), thread_about(low)) == []
+
+    @each(
+        "thread",
+        [
+            thread_about(finding(4)),
+            thread_about(finding(4), is_resolved=True),
+            thread_about(finding(4), GONE),
+            thread_about(finding(4), GONE, is_resolved=True),
+        ],
+    )
+    def test_the_thread_of_an_omitted_finding_stays_as_it_is(self, thread: Thread) -> None:
+        for omitted in (finding(4), finding(4, status=FindingStatus.REGRESSED), finding(4, end=ClaimEnd.FIXED)):
+            made = plan(review(omitted=(omitted,)), pull_request(thread))
+            assert (made.answers, made.comments, made.notes) == ((), (), ())
+
+    def test_open_threads_of_omitted_findings_count_towards_the_limit(self) -> None:
+        made = plan(review(finding(5), omitted=(finding(4),)), pull_request(thread_about(finding(4))), max_comments=1)
+        assert (made.comments, [one.finding.line_start for one in made.without_comment]) == ((), [5])
 
 
 def test_one_that_is_dismissed_is_not_posted_again_does_not_count_and_is_told() -> None:
@@ -218,8 +242,8 @@ def test_one_that_is_dismissed_is_not_posted_again_does_not_count_and_is_told() 
 GAPS = Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),))
 
 
-NEUTRAL: dict[str, Any] = {"complete": False, "exit_code": 3}
-PASSES: dict[str, Any] = {"complete": False, "policy": Policy(pass_when_incomplete=True)}
+NEUTRAL: dict[str, Any] = {"coverage": GAPS}
+PASSES: dict[str, Any] = {"coverage": GAPS, "policy": Policy(pass_when_incomplete=True)}
 LOW = finding(4, severity=Severity.LOW)
 APPROVED = StandingOpinion(review_id=9, opinion=Opinion.APPROVE, head=FIRST)
 REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=FIRST)
@@ -236,9 +260,7 @@ REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=F
         (review(**PASSES), {}, Conclusion.NEUTRAL),
         # A report that claims to have passed is not believed.
         (review(finding(4), verdict=Verdict.PASS, exit_code=0), {}, Conclusion.FAILURE),
-        (review(coverage=GAPS), {}, Conclusion.NEUTRAL),
-        # What was blocked by a hidden finding stays blocked.
-        (review(exit_code=1, hidden_findings=1), {}, Conclusion.FAILURE),
+        (review(coverage=GAPS, complete=True, exit_code=0), {}, Conclusion.NEUTRAL),
         # Files that the forge shows twice for a rename are no part.
         (review(), {"changed_files": 4}, Conclusion.SUCCESS),
     ],

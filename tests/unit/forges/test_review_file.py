@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from codeloupe.cli.publish import publication_json, render_publication
 from codeloupe.errors import UsageError
+from codeloupe.findings.verdict import conclude
 from codeloupe.forges.comments import check_summary, summary_body, verdict_line
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publishing import read_review
 from codeloupe.model.finding import FindingStatus, Proof, Severity, Suppression, SuppressionKind
-from codeloupe.model.publication import Publication, PublishOptions
+from codeloupe.model.publication import Conclusion, Opinion, Publication, PublishOptions
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,
@@ -31,40 +32,43 @@ from codeloupe.model.review import (
 from codeloupe.reports.json_v1 import render_json
 from tests.markdown_page import ACTIVE, shown_text, tokens
 from tests.publish_material import finding, review
-from tests.publish_states import MARKER, pull_request
+from tests.publish_states import MARKER, pull_request, said, thread_about
 from tests.rows import each
 
-FULL = review(
-    finding(
-        4,
-        file="caf\udce9.py",
-        rule="X1",
-        suggestion="a\n\x00b",
-        expert="security",
-        commit_sha="c" * 40,
-        outside_change=True,
-        status=FindingStatus.REGRESSED,
-        seen_by=("a", "b"),
-        proof=Proof.UNPROVEN,
-        reason="tried",
-        suppression=Suppression(kind=SuppressionKind.BASELINE, reason="known", owner="ann", expires=date(2026, 1, 31)),
-    ),
-    complete=False,
-    exit_code=3,
-    policy=Policy(fail_on=Severity.LOW, min_severity=Severity.MEDIUM, pass_when_incomplete=True),
-    hidden_findings=3,
-    coverage=Coverage(
-        files_total=3,
-        files_reviewed=1,
-        skipped=(SkippedFile("x", SkipReason.TOO_LARGE, "9 MB"),),
-        units_total=2,
-        units_failed=(FailedUnit("u", ("a", "b"), "why"),),
-        units=(
-            UnitRecord(unit="u", files=("a", "b"), unanswered=(Unanswered("codex", "why"),)),
-            UnitRecord(unit="v", files=("c",), answered_by="codex", model="gpt"),
+FULL = conclude(
+    review(
+        finding(
+            4,
+            file="caf\udce9.py",
+            rule="X1",
+            suggestion="a\n\x00b",
+            expert="security",
+            commit_sha="c" * 40,
+            outside_change=True,
+            status=FindingStatus.REGRESSED,
+            seen_by=("a", "b"),
+            proof=Proof.UNPROVEN,
+            reason="tried",
+            suppression=Suppression(
+                kind=SuppressionKind.BASELINE, reason="known", owner="ann", expires=date(2026, 1, 31)
+            ),
         ),
-    ),
-    errors=(ReviewError("kind", "message"),),
+        omitted=(finding(9, severity=Severity.MEDIUM),),
+        policy=Policy(fail_on=Severity.LOW, min_severity=Severity.MEDIUM, pass_when_incomplete=True),
+        hidden_findings=3,
+        coverage=Coverage(
+            files_total=3,
+            files_reviewed=1,
+            skipped=(SkippedFile("x", SkipReason.TOO_LARGE, "9 MB"),),
+            units_total=2,
+            units_failed=(FailedUnit("u", ("a", "b"), "why"),),
+            units=(
+                UnitRecord(unit="u", files=("a", "b"), unanswered=(Unanswered("codex", "why"),)),
+                UnitRecord(unit="v", files=("c",), answered_by="codex", model="gpt"),
+            ),
+        ),
+        errors=(ReviewError("kind", "message"),),
+    )
 )
 
 
@@ -78,6 +82,32 @@ def document(**changes: Any) -> dict[str, Any]:
 
 def test_a_review_is_read_back_as_it_was_written() -> None:
     assert read_review(render_json(FULL).encode(), name="r.json") == FULL
+
+
+@each("stated", [{"complete": False, "exit_code": 3}, {"exit_code": 1}, {"complete": False}])
+def test_a_report_that_says_worse_than_it_shows_is_incomplete(stated: dict[str, Any]) -> None:
+    read_back = read_review(render_json(review(**stated)).encode(), name="r.json")
+    made = make_plan(read_back, pull_request(), marker=MARKER, options=PublishOptions(approve=True))
+    assert (made.conclusion, made.opinion) == (Conclusion.NEUTRAL, Opinion.COMMENT)
+    assert "its outcome does not follow from its findings and its coverage" in check_summary(made.review)
+
+
+def test_a_finding_is_as_open_as_its_claims_and_can_be_dismissed_then() -> None:
+    stated = {**json.loads(render_json(review(finding(4)))), "complete": True, "exit_code": 0}
+    stated["findings"][0]["status"] = "fixed"
+    read_back = read(stated)
+    options = PublishOptions()
+    assert make_plan(read_back, pull_request(), marker=MARKER, options=options).conclusion is Conclusion.FAILURE
+    dismissed = pull_request(thread_about(finding(4), said("dismiss: fine")))
+    made = make_plan(read_back, dismissed, marker=MARKER, options=options)
+    assert (made.conclusion, len(made.dismissed)) == (Conclusion.NEUTRAL, 1)
+
+
+def test_a_report_without_its_omitted_findings_is_a_mistake() -> None:
+    incomplete = document()
+    del incomplete["omitted"]
+    with pytest.raises(UsageError, match="'omitted' is missing"):
+        read(incomplete)
 
 
 @each("name", ["claims", "counts", "is_pending", "status", "suppression"])

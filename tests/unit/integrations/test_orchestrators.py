@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import codeloupe
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConnectionFailed, RevisionError
-from codeloupe.findings.verdict import exit_code, judge, summarise
+from codeloupe.findings.verdict import conclude
 from codeloupe.integrations import (
     CodeReviewer,
     ReviewIssue,
@@ -51,20 +51,19 @@ def outcome(
 ) -> model.Review:
     units_failed = tuple(model.FailedUnit(f"unit {number}", ("a.py",), reason) for number, reason in enumerate(failed))
     coverage = model.Coverage(1, 1, more.pop("skipped", ()), units, units_failed)
-    policy = policy or model.Policy()
-    return model.Review(
+    draft = model.Review(
         review_id="0123456789abcdef",
         scope=Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"),
         reviewer=INFO,
-        verdict=judge(findings, complete=True),
-        complete=coverage.complete,
-        exit_code=exit_code(findings, policy, complete=coverage.complete),
-        summary=summarise(findings, coverage, complete=coverage.complete),
-        policy=policy,
+        verdict=model.Verdict.INCOMPLETE,
+        complete=False,
+        exit_code=0,
+        summary="",
+        policy=policy or model.Policy(verify=False),
         findings=findings,
         coverage=coverage,
-        **more,
     )
+    return replace(conclude(draft), **more)
 
 
 class Script:

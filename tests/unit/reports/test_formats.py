@@ -149,11 +149,6 @@ class TestJUnit:
         assert told["app/slow.py#2"] is told["data/dump.sql"] is Error
         assert cases(empty_review()) == {"verdict": []}
 
-    def test_findings_that_block_and_are_hidden_fail_the_verdict(self) -> None:
-        (failure,) = cases(review(exit_code=1, hidden_findings=1))["verdict"]
-        assert type(failure) is Failure
-        assert "hidden by min_severity" in failure.message
-
     def test_no_character_that_xml_forbids_is_left(self) -> None:
         text = render(hostile_review(), "junit", Layout())
         assert not [character for character in text if ord(character) < 32 and character not in "\n\t"]

@@ -76,7 +76,8 @@ def test_a_file_in_which_a_secret_was_found_is_shown_by_its_quotes_alone(evidenc
     secret = finding(line_start=900, line_end=900, evidence=evidence, title="A key")
     shown = page_of(review(finding(), secret), shown_diff()).all("article")
     hidden = page_of(review(finding(), hidden_findings=1, hidden=(secret,)), shown_diff()).all("article")
-    assert ["all of them" in card.text for card in [*shown, *hidden]] == [False, False, False]
+    omitted = page_of(review(finding(), omitted=(secret,)), shown_diff()).all("article")
+    assert ["all of them" in card.text for card in [*shown, *hidden, *omitted]] == [False, False, False, False]
 
 
 def test_only_the_lines_near_a_finding_are_shown() -> None:

@@ -41,11 +41,6 @@ def nothing(*skipped: SkippedFile) -> Review:
             "FAIL: 1 finding at or above fail_on=high; and not everything could be reviewed",
         ),
         (CAUTION, review(LOW, **WORK, exit_code=0), f"NEEDS WORK: {TO_LOOK_AT}high, so nothing is blocked"),
-        (
-            BAD,
-            review(exit_code=1, **WORK),
-            "NEEDS WORK: findings at or above fail_on=high are hidden by min_severity=low",
-        ),
         (CAUTION, incomplete_review(), ALL_BUT),
         (
             CAUTION,
@@ -71,6 +66,16 @@ def nothing(*skipped: SkippedFile) -> Review:
             CAUTION,
             incomplete_review(findings=(pending_finding(), pending_finding())),
             f"INCOMPLETE: 2 findings need a person to decide; {ALL_BUT.removeprefix('INCOMPLETE: ')}",
+        ),
+        (
+            CAUTION,
+            review(omitted=(finding(),), complete=False, exit_code=3, policy=Policy(pass_when_incomplete=True)),
+            "INCOMPLETE: 1 open finding at or above fail_on=high omitted",
+        ),
+        (
+            CAUTION,
+            incomplete_review(omitted=(finding(),)),
+            "INCOMPLETE: 1 open finding at or above fail_on=high omitted; could not review everything",
         ),
         (CAUTION, review(LOW, **WORK, complete=False, exit_code=3), ALL_BUT),
         (
