@@ -248,7 +248,7 @@ class World:
             tree=self._root / "tree",
         )
         review = asyncio.run(run_review(job, started=time.monotonic(), emit=lambda _event: None))
-        self.findings = (*review.findings, *review.hidden)
+        self.findings = (*review.findings, *review.hidden, *review.omitted)
         return review
 
     def text(self, path: str) -> str:

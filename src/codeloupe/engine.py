@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from codeloupe.calls import AgentCalls
 from codeloupe.config.schema import Settings
-from codeloupe.findings.earlier import Earlier, read_earlier, with_regressions
+from codeloupe.findings.earlier import Earlier, read_earlier, with_regressions, without_known_gone
 from codeloupe.findings.merge import merge
 from codeloupe.findings.places import Places
 from codeloupe.findings.rounds import Judged, judge_cases, round_of, with_proofs
@@ -168,8 +168,9 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
         count = len(plan.files)
         emit(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
         results = await review_together(job.reviewers, plan, emit)
-    results.append(_of_lock_files(plan))
+    results.append(_prepared_result(plan))
     claims = [claim for result in results for claim in result.claims]
+    # Findings in excluded files are gone; those in other skipped files stay.
     unread = frozenset(skip.file for skip in plan.selection.skipped if skip.reason is not SkipReason.EXCLUDED)
     places = Places(plan, tree=job.tree, unread=unread)
     cases = merge(claims, job.earlier.findings or (), places)
@@ -189,6 +190,7 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
     judged = [_suppressed(one, suppressions) for one in judged]
 
     verified, verifier_result = await _verified(judged, places, job, emit)
+    reported, still_gone = without_known_gone(verified, job.earlier)
     coverage = _coverage(job, results)
     errors = [error for result in results for error in result.errors]
     errors += [*verifier_result.errors, *suppressions.errors(), *gap_errors(coverage)]
@@ -201,7 +203,8 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
         exit_code=0,
         summary="",
         policy=job.policy,
-        findings=tuple(verified),
+        findings=tuple(reported),
+        omitted=tuple(still_gone),
         coverage=coverage,
         errors=tuple(errors),
     )
@@ -283,7 +286,7 @@ async def _earlier(prepared: Prepared, team: Team, conditions: str) -> Earlier:
     return await read_earlier(prepared, opened, conditions=conditions, fresh=team.fresh)
 
 
-def _of_lock_files(plan: Prepared) -> ReviewerResult:
+def _prepared_result(plan: Prepared) -> ReviewerResult:
     """Return the claims that analysers made while the plan was prepared: about lock files, and single commits."""
     read = frozenset(file.path for file in (*plan.lock_files, *plan.files)) - plan.unread_locks
     return ReviewerResult(claims=plan.beforehand, completed={"lock-files": read})

@@ -123,6 +123,20 @@ def with_regressions(
     return tuple(found)
 
 
+def without_known_gone(findings: Iterable[Finding], earlier: Earlier) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings to report, and those that an earlier round reported as gone and that still are.
+
+    The latter stay stored, since their files may come back.
+    """
+    was_gone = {known.fingerprint for known in earlier.findings or () if known.status is FindingStatus.GONE}
+    reported: list[Finding] = []
+    still_gone: list[Finding] = []
+    for finding in findings:
+        is_known = finding.status is FindingStatus.GONE and finding.fingerprint in was_gone
+        (still_gone if is_known else reported).append(finding)
+    return reported, still_gone
+
+
 async def _last_round(prepared: Prepared, history: History, checkout: Checkout) -> ReviewRecord | None:
     """Return the newest review of the same work that can be continued."""
     scope = prepared.change.scope

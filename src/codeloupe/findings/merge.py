@@ -1,8 +1,9 @@
 """Merging: the claims of one round, together with the findings of earlier rounds, become one case for each defect.
 
-A claim joins at most one finding, the most similar at its place: an earlier claim on the same statement, or else a
-claim of this round up to 3 lines apart. The claims of one look, such as one pass of a reviewer, are joined only if they
-are on the same statement: a look does not report one defect at two places.
+A claim joins at most one finding, the most similar at its place: an earlier claim on the same statement; or else an
+earlier claim of the same analyser or external reviewer whose statement changed, anywhere in the file; or else a claim
+of this round up to 3 lines apart. The claims of one look, such as one pass of a reviewer, are joined only if they are
+on the same statement: a look does not report one defect at two places.
 """
 
 from __future__ import annotations
@@ -145,11 +146,18 @@ def _most_similar(claim: Claim, index: _Index, *, reach: int) -> Case | None:
         found = likeness(claim, other)
         if _names(claim, case):
             found = 1.0
-        needed = CERTAINLY_SIMILAR if other.proof is Proof.REFUTED else SIMILAR
-        if found >= needed and found > best_likeness:
+        if found >= _needed_likeness(other, case) and found > best_likeness:
             best = case
             best_likeness = found
     return best
+
+
+def _needed_likeness(claim: Claim, case: Case) -> float:
+    """Return how alike a report must be; a refutation or suppression takes weight from it, so that needs more."""
+    is_suppressed = case.earlier is not None and case.earlier.suppression is not None
+    if is_suppressed or claim.proof is Proof.REFUTED:
+        return CERTAINLY_SIMILAR
+    return SIMILAR
 
 
 def _looks(claim: Claim) -> tuple[str, ...]:

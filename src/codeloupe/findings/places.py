@@ -37,6 +37,10 @@ class Located(Struct, frozen=True):
     is_same: bool
     stored: Claim
 
+    def without_end(self) -> Located:
+        """Return the claim as it was before it ended."""
+        return Located(replace(self.claim, end=None), self.is_same, replace(self.stored, end=None))
+
 
 class _Code:
     """The statements of one file and their digests."""

@@ -38,8 +38,8 @@ class Recording(Enum):
 class Round(Struct, frozen=True, kw_only=True):
     """The facts of a round: who completed on which files, what agents were asked about, and under which checklists.
 
-    `failed` are the files of agents' units without an exact answer. In a `fresh` round agents were asked about
-    everything.
+    `failed` are the files of agents' units without an exact answer, and files that were not read. In a `fresh` round
+    agents were asked about everything.
     """
 
     places: Places
@@ -54,7 +54,7 @@ class Round(Struct, frozen=True, kw_only=True):
     def was_asked(self, claim: Claim) -> bool:
         """Tell whether agents were asked about a claim's code in this round, and all of their answers were exact.
 
-        The code of a claim without a place is all that changed in its file.
+        The code of a claim without a place is what changed in its file since the last round.
         """
         if not self.has_agents or claim.file in self.failed:
             return False
@@ -164,7 +164,8 @@ def _judge_new(case: Case, round_: Round, names: _Names) -> Judged | None:
 
 def _judge_earlier(case: Case, earlier: Finding, round_: Round) -> Judged | None:
     reports = [report for report in case.reports if not report.silenced_by]
-    was_closed = not earlier.is_open and all(claim.end is not None for claim in earlier.claims)
+    has_ended = all(claim.end in (ClaimEnd.FIXED, ClaimEnd.SILENCED) for claim in earlier.claims)
+    was_closed = not earlier.is_open and has_ended
     if was_closed and not reports:
         return None
     claims: list[Claim] = []
@@ -172,11 +173,17 @@ def _judge_earlier(case: Case, earlier: Finding, round_: Round) -> Judged | None
     is_back = False
     for one in case.located:
         own_reports = [report for report in reports if _repeats(report, one.claim)]
-        if one.claim.end is not None:
+        if one.claim.end is not None and own_reports:
             # A claim that is reported after it ended is new.
-            is_back = is_back or bool(own_reports)
-            # An end is listed with the round that it happened in, and while the finding is open.
-            if not own_reports and earlier.is_open:
+            is_back = True
+            continue
+        if one.claim.end is ClaimEnd.GONE and not round_.places.is_gone(one.claim):
+            # Its file is back, so the claim is what it was before.
+            is_back = True
+            one = one.without_end()  # noqa: PLW2901 - the same claim
+        elif one.claim.end is not None:
+            # A fix is listed with the round that it happened in, and while the finding is open.
+            if earlier.is_open or one.claim.end is ClaimEnd.GONE:
                 claims.append(one.stored)
             continue
         claim, recording = _judge_claim(one, own_reports, case, round_)
@@ -194,29 +201,60 @@ def _judge_earlier(case: Case, earlier: Finding, round_: Round) -> Judged | None
 
 def _judge_claim(one: Located, reports: Sequence[Claim], case: Case, round_: Round) -> tuple[Claim, Recording | None]:
     """Return an earlier claim as it is after this round, and how its verification is recorded if it needs one."""
-    claim = replace(one.claim, other_words=())
-    if not reports and round_.places.is_gone(claim):
-        # It keeps the place that it had, so that it is known again if its file comes back.
+    if not reports and round_.places.is_gone(one.claim):
+        # It keeps the place that it had: if its file comes back, it is what it was before.
         return replace(one.stored, end=ClaimEnd.GONE), None
-    if claim.source is not Source.AGENT:
+    if one.claim.source is not Source.AGENT:
         return _judge_reporter(one, reports, case, round_), None
-    if reports and claim.proof is Proof.REFUTED and claim.code.change != round_.places.change:
+    if reports:
+        return _judge_repeated(one, reports, round_)
+    return _judge_silence(one, round_)
+
+
+def _judge_repeated(one: Located, reports: Sequence[Claim], round_: Round) -> tuple[Claim, Recording | None]:
+    """Judge an agent's claim that an agent reports again."""
+    claim = replace(_repeated(one.claim, reports), other_words=())
+    if claim.proof is Proof.REFUTED and claim.code.change != round_.places.change:
         # A refutation holds for the change that it was made on.
         claim = replace(claim, proof=None, reason="")
-        one = Located(claim, one.is_same, one.stored)
-    recording: Recording | None = None
     if claim.proof is Proof.REFUTED:
-        recording = None
-    elif needs_proof(claim, round_.policy):
-        recording = _recording(one, round_, is_repeated=bool(reports))
-    elif not reports and _is_fixed_by_silence(one, round_):
-        claim = replace(claim, end=ClaimEnd.FIXED)
-    if reports:
-        claim = _repeated(claim, reports)
+        return claim, None
+    is_file_unchanged = round_.places.state(one.claim).file == one.claim.code.file
+    is_settled = {
+        Proof.CONFIRMED: one.is_same,
+        Proof.UNPROVEN: is_file_unchanged,
+        None: False,
+    }[claim.proof]
+    if needs_proof(claim, round_.policy) and not is_settled:
         # A proof is about the code that it was made on, until it is made again.
-        if recording is None and claim.proof is not Proof.REFUTED:
-            claim = _with_code(claim, round_.places)
-    return claim, recording
+        return claim, Recording.RECORD
+    return _with_code(claim, round_.places), None
+
+
+def _judge_silence(one: Located, round_: Round) -> tuple[Claim, Recording | None]:
+    """Judge an agent's claim that no agent reports again."""
+    claim = replace(one.claim, other_words=())
+    if claim.proof is Proof.REFUTED:
+        return claim, None
+    was_asked = round_.was_asked(claim)
+    if not needs_proof(claim, round_.policy):
+        if was_asked and _has_changed(one, round_):
+            claim = replace(claim, end=ClaimEnd.FIXED)
+        return claim, None
+    if claim.proof is None:
+        is_changed = was_asked and not one.is_same
+        return claim, Recording.END_UNLESS_CONFIRMED if is_changed else Recording.RECORD
+    is_file_unchanged = round_.places.state(claim).file == claim.code.file
+    if not was_asked or (is_file_unchanged and not round_.fresh):
+        return claim, None
+    return claim, Recording.KEEP_UNLESS_REFUTED if one.is_same else Recording.END_UNLESS_CONFIRMED
+
+
+def _has_changed(one: Located, round_: Round) -> bool:
+    """Tell whether the statement of a claim changed, or the function around it."""
+    if not one.is_same:
+        return True
+    return one.claim.anchored and round_.places.state(one.claim).function != one.claim.code.function
 
 
 def _judge_reporter(one: Located, reports: Sequence[Claim], case: Case, round_: Round) -> Claim:
@@ -236,31 +274,6 @@ def _judge_reporter(one: Located, reports: Sequence[Claim], case: Case, round_: 
         if report.silenced_by and _repeats(report, claim):
             return replace(claim, end=ClaimEnd.SILENCED, silenced_by=report.silenced_by)
     return replace(claim, end=ClaimEnd.FIXED)
-
-
-def _is_fixed_by_silence(one: Located, round_: Round) -> bool:
-    """Tell whether a claim that no agent repeats is fixed: agents were asked, and its function or statement changed."""
-    if not round_.was_asked(one.claim):
-        return False
-    if not one.is_same:
-        return True
-    return one.claim.anchored and round_.places.state(one.claim).function != one.claim.code.function
-
-
-def _recording(one: Located, round_: Round, *, is_repeated: bool) -> Recording | None:
-    """Return how the verification of an agent's claim is recorded, or None if it is not verified again."""
-    claim = one.claim
-    is_file_unchanged = round_.places.state(claim).file == claim.code.file
-    was_asked = round_.was_asked(claim)
-    if claim.proof is None:
-        is_changed = was_asked and not is_repeated and not one.is_same
-        return Recording.END_UNLESS_CONFIRMED if is_changed else Recording.RECORD
-    if is_repeated:
-        is_settled = one.is_same if claim.proof is Proof.CONFIRMED else is_file_unchanged
-        return None if is_settled else Recording.RECORD
-    if not was_asked or (is_file_unchanged and not round_.fresh):
-        return None
-    return Recording.KEEP_UNLESS_REFUTED if one.is_same else Recording.END_UNLESS_CONFIRMED
 
 
 def _add_reports(claims: list[Claim], checks: dict[int, Recording], reports: Iterable[Claim], round_: Round) -> None:

@@ -19,7 +19,7 @@ def since_last(outcome: Review, plan: Plan, earlier: Earlier) -> Review:
         return outcome
     new_code = {file.path: file for file in uncovered(plan.files, earlier.covered)}
     shown: list[Finding] = []
-    omitted: list[Finding] = []
+    omitted = list(outcome.omitted)
     for finding in (*outcome.findings, *outcome.hidden):
         file = new_code.get(finding.file)
         lines = (finding.first_line, finding.last_line)

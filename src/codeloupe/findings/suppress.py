@@ -324,11 +324,11 @@ def _covers(entry: BaselineEntry, finding: Finding, statements_of: StatementsOf)
     statements = entry.statements
     if is_named and not statements:
         return True
-    for claim in finding.claims:
-        is_same_statement = not statements.isdisjoint(statements_of(claim))
-        if is_same_statement and (is_named or _is_same_defect(entry, claim)):
-            return True
-    return False
+    active = [claim for claim in finding.claims if claim.is_active]
+    if any(statements.isdisjoint(statements_of(claim)) for claim in active):
+        # One of its claims is about another statement.
+        return False
+    return is_named or any(_is_same_defect(entry, claim) for claim in active)
 
 
 def _claims_more_than(accepted: Severity | None, finding: Finding) -> bool:

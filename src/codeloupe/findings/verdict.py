@@ -128,7 +128,7 @@ def _summary(review: Review) -> str:
     said.append(f"{coverage.files_reviewed} of {coverage.files_total} {files} reviewed")
     if not review.complete:
         said.append("could not review everything")
-    if review.omitted:
+    if any(finding.is_open for finding in review.omitted):
         said.append("only code that the last review has not covered")
     return "; ".join(said)
 

@@ -195,7 +195,8 @@ class Review(Struct, frozen=True, kw_only=True):
     """The outcome. `findings` holds what is at or above `min_severity`; `hidden_findings` counts the rest.
 
     `hidden` are those, kept so that the review can be judged by another policy later. `omitted` are the findings that
-    `--since-last` omits. It is `complete` when everything was reviewed, nothing is pending, and nothing omitted blocks.
+    `--since-last` omits, and those that were gone before. It is `complete` when everything was reviewed, nothing is
+    pending, and nothing omitted blocks.
     """
 
     review_id: str
