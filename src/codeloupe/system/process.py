@@ -372,22 +372,7 @@ async def stream(
     if call.error is not None:
         raise call.error
     if passed is not None:
-        seconds, silent = round(passed[0], 2), passed[1]
-        if silent:
-            what, hint = f"wrote nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
-        else:
-            what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
-        message = f"{command.program} {what} and was ended"
-        stdout, stderr = call.kept()
-        raise StreamTimedOut(
-            message,
-            program=command.program,
-            hint=hint,
-            stdout=stdout,
-            stderr=stderr,
-            silent=silent,
-            skipped_lines=call.skipped_lines,
-        )
+        raise _timed_out(command, call, round(passed[0], 2), silent=passed[1])
     if call.start_error is not None:
         raise start_failure(command, call.start_error) from call.start_error
     if call.exit_code is None:
@@ -395,6 +380,25 @@ async def stream(
         hint = f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here"
         raise ProcessError(message, program=command.program, hint=hint)
     return call.completed(call.exit_code)
+
+
+def _timed_out(command: Command, call: _Call, seconds: float, *, silent: bool) -> StreamTimedOut:
+    if silent:
+        what = f"wrote nothing for {seconds:g} s"
+        hint = "raise the limit of silence, or see what it waits for"
+    else:
+        what = f"did not finish within {seconds:g} s"
+        hint = "raise the time limit, or ask for less at once"
+    stdout, stderr = call.kept()
+    return StreamTimedOut(
+        f"{command.program} {what} and was ended",
+        program=command.program,
+        hint=hint,
+        stdout=stdout,
+        stderr=stderr,
+        silent=silent,
+        skipped_lines=call.skipped_lines,
+    )
 
 
 class HeadAndTail:
