@@ -15,7 +15,7 @@ from bench.table import BenchRow
 from bench.timing import best_seconds
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.store.history import DatabaseHistory
@@ -116,6 +116,7 @@ def _finding(number: int, index: int) -> Finding:
         suggestion="Round up: `pages = -(-len(items) // size)`.",
         expert=("correctness", "security", "tests")[which % 3],
         fingerprint=f"{which:032x}",
+        proof=Proof.CONFIRMED,
         status=FindingStatus.FIXED if index < 10 else FindingStatus.OPEN if index < 90 else FindingStatus.NEW,
         seen_by=("claude_cli correctness 1",),
     )
