@@ -15,7 +15,7 @@ from codeloupe.system.regex import regex
 
 
 class Issue(Struct, frozen=True, kw_only=True):
-    """What an analyser saw, before it is narrowed to changed lines. Lines start at 1 and include both ends.
+    """One hit of an analyser, before hits are narrowed to changed lines. Lines start at 1 and include both ends.
 
     `silenced_by` is the text of the comment that hides the issue, such as `# noqa: S307`, or empty.
     """

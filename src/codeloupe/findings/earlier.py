@@ -132,8 +132,10 @@ def without_known_gone(findings: Iterable[Finding], earlier: Earlier) -> tuple[l
     reported: list[Finding] = []
     still_gone: list[Finding] = []
     for finding in findings:
-        is_known = finding.status is FindingStatus.GONE and finding.fingerprint in was_gone
-        (still_gone if is_known else reported).append(finding)
+        if finding.status is FindingStatus.GONE and finding.fingerprint in was_gone:
+            still_gone.append(finding)
+        else:
+            reported.append(finding)
     return reported, still_gone
 
 

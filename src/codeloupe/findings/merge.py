@@ -210,7 +210,7 @@ class _Moved:
 
 
 def _reporter(claim: Claim) -> _Reporter:
-    """Return the file of a claim and its reporter; each rule of an analyser counts by itself."""
+    """Return the file, the reporter and, for an analyser, the rule of a claim."""
     return claim.file, claim.reporter, claim.rule if is_analyser(claim) else None
 
 

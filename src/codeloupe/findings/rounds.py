@@ -23,9 +23,6 @@ from codeloupe.model.finding import Claim, ClaimEnd, Finding, FindingStatus, Pro
 from codeloupe.model.ports import AGENTS, ClaimProof, ReviewerResult, Verification
 from codeloupe.model.review import Policy
 
-# A verification need not hear the same defect in more words than these.
-_MOST_OTHER_WORDS = 3
-
 
 class Recording(Enum):
     """The meaning of a verification's result for a claim."""
@@ -114,10 +111,16 @@ def judge_cases(cases: Sequence[Case], round_: Round) -> list[Judged]:
     names = _Names(case.earlier.fingerprint for case in cases if case.earlier is not None)
     judged: list[Judged] = []
     for case in cases:
-        found = _judge_new(case, round_, names) if case.earlier is None else _judge_earlier(case, case.earlier, round_)
+        found = _judge_case(case, round_, names)
         if found is not None:
             judged.append(found)
     return judged
+
+
+def _judge_case(case: Case, round_: Round, names: _Names) -> Judged | None:
+    if case.earlier is None:
+        return _judge_new(case, round_, names)
+    return _judge_earlier(case, case.earlier, round_)
 
 
 def with_proofs(judged: Judged, verification: Verification, places: Places) -> Finding:
@@ -219,12 +222,11 @@ def _judge_repeated(one: Located, reports: Sequence[Claim], round_: Round) -> tu
         claim = replace(claim, proof=None, reason="")
     if claim.proof is Proof.REFUTED:
         return claim, None
-    is_file_unchanged = round_.places.state(one.claim).file == one.claim.code.file
-    is_settled = {
-        Proof.CONFIRMED: one.is_same,
-        Proof.UNPROVEN: is_file_unchanged,
-        None: False,
-    }[claim.proof]
+    is_settled = False
+    if claim.proof is Proof.CONFIRMED:
+        is_settled = one.is_same
+    elif claim.proof is Proof.UNPROVEN:
+        is_settled = round_.places.state(one.claim).file == one.claim.code.file
     if needs_proof(claim, round_.policy) and not is_settled:
         # A proof is about the code that it was made on, until it is made again.
         return claim, Recording.RECORD
@@ -241,13 +243,16 @@ def _judge_silence(one: Located, round_: Round) -> tuple[Claim, Recording | None
         if was_asked and _has_changed(one, round_):
             claim = replace(claim, end=ClaimEnd.FIXED)
         return claim, None
+    if claim.proof is None and (one.is_same or not was_asked):
+        return claim, Recording.RECORD
     if claim.proof is None:
-        is_changed = was_asked and not one.is_same
-        return claim, Recording.END_UNLESS_CONFIRMED if is_changed else Recording.RECORD
+        return claim, Recording.END_UNLESS_CONFIRMED
     is_file_unchanged = round_.places.state(claim).file == claim.code.file
     if not was_asked or (is_file_unchanged and not round_.fresh):
         return claim, None
-    return claim, Recording.KEEP_UNLESS_REFUTED if one.is_same else Recording.END_UNLESS_CONFIRMED
+    if one.is_same:
+        return claim, Recording.KEEP_UNLESS_REFUTED
+    return claim, Recording.END_UNLESS_CONFIRMED
 
 
 def _has_changed(one: Located, round_: Round) -> bool:
@@ -298,7 +303,7 @@ def _with_report(claim: Claim, report: Claim) -> Claim:
     looks = dict.fromkeys((*_looks(claim), *_looks(report)))
     other_words = claim.other_words
     if stems_of(report) != stems_of(claim):
-        other_words = (*other_words, f"{report.title}\n{report.body}".strip())[:_MOST_OTHER_WORDS]
+        other_words = (*other_words, f"{report.title}\n{report.body}".strip())
     return replace(claim, seen_by=tuple(looks), other_words=other_words)
 
 

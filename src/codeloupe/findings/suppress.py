@@ -70,7 +70,6 @@ class Suppressions:
             unknown=frozenset(),
             open_findings=open_findings,
         )
-
         self._accepted_by_comments: dict[tuple[str, str], Severity] = {}
         for finding in earlier:
             if finding.comment is not None:
@@ -120,12 +119,10 @@ class Suppressions:
     def _note_comment(self, finding: Finding, comment: Suppression) -> None:
         """Note what a comment accepted on the statements of an earlier finding."""
         for name in _statements(finding):
-            key = (name, comment.reason)
-            accepted = worst(
-                severity for severity in (comment.severity, self._accepted_by_comments.get(key)) if severity
-            )
+            known = self._accepted_by_comments.get((name, comment.reason))
+            accepted = worst(severity for severity in (comment.severity, known) if severity is not None)
             if accepted is not None:
-                self._accepted_by_comments[key] = accepted
+                self._accepted_by_comments[name, comment.reason] = accepted
 
     def errors(self) -> tuple[ReviewError, ...]:
         """Report what a person should know, once every finding was asked about."""

@@ -65,7 +65,7 @@ AGENTS = "agents"
 
 
 class ReviewerResult(Struct, frozen=True, kw_only=True):
-    """What a reviewer returns: valid claims, anchored where possible; failed units; usage.
+    """The result of a reviewer: valid claims, anchored where possible; failed units; usage.
 
     `completed` maps each reporter to the files that it reviewed completely. `units` records who answered each unit.
     """
@@ -80,7 +80,7 @@ class ReviewerResult(Struct, frozen=True, kw_only=True):
 
 
 class ClaimProof(Struct, frozen=True, kw_only=True):
-    """What a verification showed about one claim; a confirmed claim may come with a fix."""
+    """The proof of one claim; a confirmed claim may come with a fix."""
 
     proof: Proof
     reason: str

@@ -107,7 +107,7 @@ class UnitRecord(Struct, frozen=True, kw_only=True):
 
 
 class Coverage(Struct, frozen=True):
-    """What was reviewed and what was not; `units` lists those that agents were asked about."""
+    """The reviewed and the skipped parts of a change; `units` lists those that agents were asked about."""
 
     files_total: int = 0
     files_reviewed: int = 0
@@ -139,7 +139,7 @@ class ReviewerInfo(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """What decides the verdict and the exit code; without `verify` the claims of agents count as they were made."""
+    """The settings that decide the verdict and the exit code; without `verify`, claims of agents count as made."""
 
     fail_on: Severity = Severity.HIGH
     min_severity: Severity = Severity.LOW

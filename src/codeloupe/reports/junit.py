@@ -54,7 +54,7 @@ def _case(name: str, result: str, kind: str = "", why: str = "", text: str = "")
 
 
 def _review_cases(review: Review) -> Iterator[dict[str, str]]:
-    """The verdict, the gaps and what was left out. Findings and gaps fail for themselves."""
+    """Yield the cases for the verdict, the gaps and the skipped files. A finding and a gap fail in their own cases."""
     outcome = wording.outcome_of(review)
     lines = [
         wording.reviewer_text(review.reviewer),

@@ -118,7 +118,7 @@ def _annotated(finding: Finding, level: str) -> str:
 
 
 def _notes(finding: Finding) -> list[str]:
-    """What a reader must know beside the body: no place, no proof, the status, and further claims, a line for each."""
+    """Return a line each for a missing place, a missing proof, the status and further claims."""
     notes: list[str] = []
     if not finding.anchored:
         notes.append("The code of this finding was not found.")

@@ -69,7 +69,7 @@ class AgentReviewer(Struct, kw_only=True):
 
 
 class _UnitResult(Struct, frozen=True, kw_only=True):
-    """What a unit gave; `failed` if it is not complete."""
+    """The result of one unit; `failed` if it is not complete."""
 
     record: UnitRecord
     claims: tuple[Claim, ...] = ()

@@ -54,7 +54,7 @@ _Item = TypeVar("_Item")
 
 
 class Answer(Protocol):
-    """What reading an answer returns; `problem` says why it is not exact, and is empty if it is."""
+    """The result of reading an answer; `problem` says why it is not exact, and is empty if it is."""
 
     @property
     def problem(self) -> str:
@@ -100,7 +100,7 @@ class Exchange(Struct, Generic[_Answer], frozen=True, kw_only=True):
 
 
 class _Turn(Struct, Generic[_Answer], frozen=True):
-    """What one agent answered; `result` is the exact answer, or `failure` says why there is none."""
+    """The answers of one agent; `result` is the exact one, or `failure` says why there is none."""
 
     heard: tuple[Heard[_Answer], ...]
     failure: Failure

@@ -67,7 +67,7 @@ class ChosenReviewer(Struct, frozen=True):
 
     @property
     def needs_whole_tree(self) -> bool:
-        """Whether it is a program of others, of which nobody knows what it reads."""
+        """Tell whether it is an external program, which may read any file."""
         return self.info.type in ("command", "cerberus")
 
     @property
@@ -237,10 +237,9 @@ class Team(Struct):
         """Return the function that puts a question to one of a reviewer's agents."""
         caller = self.calls.caller(self.settings, fresh=self.fresh, key_of=review_key, repo=self.repo)
         fresh_caller = self.calls.caller(self.settings, fresh=True, key_of=review_key, repo=self.repo)
+        from codeloupe.reviewers.asking import FRESH
 
         async def ask(request: AgentRequest, agent: Agent, emit: AgentEventSink) -> AgentResult:
-            from codeloupe.reviewers.asking import FRESH
-
             chosen = fresh_caller if FRESH in request.labels else caller
             return await chosen.call(request, agent=agent, chain=one.agents, emit=emit)
 

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What a run of an external reviewer gave.
+    """The result of a run of an external reviewer.
 
     `kind` is a short stable word if the run is not a complete review; then `reason` is the phrase for coverage,
     `words` say more if there is more to say, and `raw` is the output. `completed` names the reporters that reviewed

@@ -201,7 +201,7 @@ def _places_in_run(run: Run, pattern: Pattern, stated: int | None, *, may_be_cut
     spans = _spans(run, first_piece, stated, edge)
     for piece in other_pieces:
         spans = _extended(run, spans, _spans(run, piece, stated, edge))
-    # Of several ends after one start, the first is the nearest.
+    # If there are several ends after one start, the first is the nearest.
     ends: dict[int, int] = {}
     for start, end in spans:
         ends.setdefault(start, end)

@@ -1,4 +1,4 @@
-"""Findings of a JSON report, read back; the report may come from a job that nobody trusts."""
+"""Findings of a JSON report, read back; the report may come from an untrusted job."""
 
 from __future__ import annotations
 

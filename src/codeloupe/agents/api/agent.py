@@ -337,7 +337,7 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 class _Answer(Struct, frozen=True, kw_only=True):
-    """What a model answered: as text, as a value, and raw; see `AgentResult` for the others."""
+    """The answer of a model: as text, as a value, and raw; see `AgentResult` for the other fields."""
 
     text: str
     raw: str

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from codeloupe.store.interface import Ledger
 
 # They tell the ledger what a prompt was made with, and nobody else anything.
-_LABELS_FOR_KEYS = ("fence", "prompt_version", "trust")
+_LABELS_FOR_KEYS = ("fence", "prompt_version", "trust", "fresh")
 
 KeyOf = Callable[[AgentRequest, Agent], str | None]
 ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]

@@ -50,7 +50,7 @@ PERSON_NAMES = ("USER", "LOGNAME")
 """Who the user is: some programs look their login up by it. Only for a program that runs in the user's home."""
 # One argument of a program is at most 128 KiB on Linux.
 MAX_ARGUMENT_BYTES = 120_000
-# What a run says beside its answer is kept up to this length.
+# The other texts of a run are stored up to this length.
 _MAX_OTHER_CHARACTERS = 4 * 1024 * 1024
 
 _VERSION = regex(rb"\d+\.\d+[\w.+-]*")

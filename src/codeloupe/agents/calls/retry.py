@@ -307,7 +307,7 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
 
 
 def _with_sound_value(result: AgentResult) -> AgentResult:
-    """Return the result; a structured value that cannot be written as JSON is left out, and makes it inexact."""
+    """Return the result without a structured value that cannot be written as JSON; the result is then inexact."""
     try:
         refuse_unsound(result.structured)
     except ValueError as error:

@@ -273,7 +273,7 @@ def _strict_object(schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 def without_fillers(value: Any, schema: Any, *, root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
-    """Return the answer to a strict schema without the nulls of optional properties, which mean that they are left out.
+    """Return the answer to a strict schema without the nulls of optional properties, which mean that they are absent.
 
     The null of a property that the schema does not know stays: the model was not asked for it.
     """

@@ -164,7 +164,7 @@ class ClaudeReading(Reading):
         super().__init__(*given)
         # The values that the model gave by the tool for structured output, whether the program accepted them or not.
         self._given: list[Any] = []
-        # What it said since the last tool, by message.
+        # The texts since the last tool call, by message.
         self._said: dict[str, str] = {}
 
     def take(self, message: Message) -> None:
