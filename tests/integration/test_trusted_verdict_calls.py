@@ -12,7 +12,7 @@ import pytest
 
 from codeloupe import AgentRequest, errors
 from codeloupe.store.sqlite import SqliteDatabase, database_path
-from codeloupe.testing import AgentStep, Hang, Json, RecordedRequest, Reply, StandInServer, Status
+from codeloupe.testing import AgentStep, Hang, Json, RecordedRequest, Reply, StandInServer, Status, Text
 from tests.agent_programs import agents_at
 from tests.endings import PATIENCE_SECONDS, comes_to_pass
 from tests.program import PROGRAM, PYTHON_HEADER
@@ -157,6 +157,23 @@ def test_answers_that_are_said_to_be_kept_are_never_asked_for_again(two_units: R
         again = Counter(request.mentions(f"compute('{FIRST}'") for request in server.requests if not request.auxiliary)
     assert again[True] == 0
     assert ended.json()["usage"]["cached"] == int(kept[1])
+
+
+@pytest.mark.parametrize("agent", ["api", "codex"])
+def test_a_review_that_inexact_answers_left_incomplete_is_completed_by_the_next(agent: str, two_units: Rounds) -> None:
+    words = ("review", "--reviewer", agent, "--format", "json")
+    place = two_units.repository.path
+    with StandInServer([Text("LGTM")]) as server:
+        first = codeloupe(*words, cwd=place, environment=agents_at(server, agent))
+    with StandInServer([NOTHING_FOUND]) as server:
+        second = codeloupe(*words, cwd=place, environment=agents_at(server, agent))
+        asked = len([request for request in server.requests if not request.auxiliary])
+        third = codeloupe(*words, cwd=place, environment=agents_at(server, agent))
+        asked_at_last = len([request for request in server.requests if not request.auxiliary])
+    assert (first.exit_code, second.exit_code, third.exit_code) == (3, 0, 0), (first.stderr, second.stderr)
+    assert " yes" not in second.stderr
+    # Each unit is asked about once, and not again.
+    assert asked == asked_at_last == second.json()["coverage"]["units_total"]
 
 
 FORMATS = (

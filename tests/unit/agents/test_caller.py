@@ -89,7 +89,7 @@ class Timed(ScriptedAgent):
 
 @pytest.mark.requirement("R1")
 def test_a_call_gives_the_answer_and_reports_what_happens() -> None:
-    answer, events = run_virtually(call(ScriptedAgent([HELLO]), request(labels={"unit": "a.py"})))
+    answer, events = run_virtually(call(ScriptedAgent([HELLO]), request(labels={"unit": "a.py", "fresh": "yes"})))
     assert (answer.success, answer.output, answer.attempts, answer.notes) == (True, "hello", 1, ())
     assert events == [
         AgentStarted("scripted", None, "a.py"),
