@@ -16,14 +16,15 @@ from tests.documentation_pages import DOCS
 RENEW = "python -m tests.documentation_reference"
 # Words that end with _ stand for every key that begins so and has no group before.
 _GROUPS = {
-    "What is reviewed": "base_branch include exclude max_file_bytes max_file_lines skip_ accept_unread untrusted",
-    "Who reviews": "reviewer_type reviewers lanes agents model agent_sdk_reviewer_model api_",
-    "How it is reviewed": "effort experts own_experts commit_experts instructions guidance passes verify",
-    "What counts": "fail_on min_severity on_",
+    "Files": "base_branch include exclude max_file_bytes max_file_lines skip_ accept_unread untrusted",
+    "Reviewers": "reviewer_type reviewers lanes agents model agent_sdk_reviewer_model api_",
+    "Shared database": "database shared_ team monthly_",
+    "Review": "effort experts own_experts commit_experts instructions guidance passes verify",
+    "Verdict": "fail_on min_severity on_",
     "Limits": "timeout_seconds review_timeout_seconds agent_timeout_seconds agent_sdk_review_timeout concurrency "
     "calls_per_minute max_ wait_for_quota",
-    "What is kept, and rights": "keep_ mask_ allow_",
-    "Programs and folders": "claude_path codex_path gemini_path review_command review_gate_ experts_folder",
+    "Storage and permissions": "keep_ mask_ allow_",
+    "Programs": "claude_path codex_path gemini_path review_command review_gate_ experts_folder",
 }
 
 
@@ -40,7 +41,7 @@ def configuration_page() -> str:
     parts = [written.partition(f"\n## {next(iter(groups))}\n")[0]]
     for title, keys in groups.items():
         rows = "\n".join(_setting(key) for key in keys)
-        parts.append(f"## {title}\n\n| key | value | default | means |\n|---|---|---|---|\n{rows}\n")
+        parts.append(f"## {title}\n\n| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 

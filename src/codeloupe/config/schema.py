@@ -37,7 +37,7 @@ _HEADER = """\
 #
 # Every key that a repository may set is here with its default. To change one, remove the `#` before it
 # and write your value.
-# `codeloupe config validate` checks this file; `codeloupe config show` tells which value is in force and why.
+# `codeloupe config validate` checks this file; `codeloupe config show` shows each value and its origin.
 """
 
 _Texts = tuple[str, ...]
@@ -103,180 +103,186 @@ class Settings(Struct, frozen=True, kw_only=True):
         (), kinds.PATTERNS, "Skip files that match one of these patterns, even if `include` names them."
     )
     fail_on: ReadAs[Severity, SeverityWord] = _setting(
-        Severity.HIGH, kinds.SEVERITY, "A finding this bad or worse fails the review (exit code 1)."
+        Severity.HIGH, kinds.SEVERITY, "Exit with code 1 if a finding has this severity or a worse one."
     )
     min_severity: ReadAs[Severity, SeverityWord] = _setting(
-        Severity.LOW, kinds.SEVERITY, "Report only findings this bad or worse."
+        Severity.LOW, kinds.SEVERITY, "Hide findings that are less severe than this. They still count for the verdict."
     )
     on_incomplete: Literal["fail", "pass"] = _setting(
         "fail",
         _FAIL_OR_PASS,
-        "What a review that could not cover everything means for the exit code: fail (3) or pass (0).",
+        "The exit code of an incomplete review: fail (3) or pass (0).",
     )
     on_parse_error: Literal["fail", "pass"] = _setting(
         "fail",
         _FAIL_OR_PASS,
-        "What an answer that cannot be read means to a program that calls codeloupe as its reviewer.",
+        "Whether an unreadable answer passes, for orchestrators that call codeloupe as their reviewer.",
     )
     reviewer_type: Literal["auto"] | ReviewerName = _setting(
         "auto",
         kinds.one_of("auto", *REVIEWER_NAMES),
-        "Who reviews. auto: the first of `agents` that can be used here, else offline, the analysers that come with "
-        "codeloupe. command: the program in `review_command`. cerberus: the review-gate.",
+        "The reviewer. auto: the first available agent in `agents`, or offline if there is none. offline: the built-in "
+        "analysers. command: the program in `review_command`. cerberus: the review-gate.",
     )
     reviewers: ReadAs[tuple[ReviewerName, ...], list[ReviewerName]] = _setting(
         (),
         kinds.names_of(*REVIEWER_NAMES),
-        "Several reviewers at once, whose findings are merged. Takes the place of `reviewer_type` when set.",
+        "Several reviewers at once, whose findings are merged. Overrides `reviewer_type`.",
     )
     lanes: ReadAs[tuple[Lane, ...], list[Lane]] = _setting(
         ("agent",),
         kinds.names_of("agent", "offline", least=1),
-        "What runs: agent (the chosen reviewer), offline (the analysers), or both.",
+        "What to run: agent (the chosen reviewer), offline (the analysers), or both.",
     )
     effort: ReadAs[Effort, Literal["low", "medium", "high"]] = _setting(
-        Effort.MEDIUM, _EFFORT, "How finely a change is cut for the agent: small pieces find more and cost more."
+        Effort.MEDIUM,
+        _EFFORT,
+        "The size of the units. A higher effort makes smaller units, which find more and cost more.",
     )
     experts: ReadAs[_Texts, list[str]] = _setting(
         (),
         kinds.NAMES,
-        "Review once under each of these checklists. Empty: once, under the checklist that fits the files.",
+        "Review once with each of these experts. Empty: once, with the checklist that fits the files.",
     )
     own_experts: Mapping[str, Mapping[str, Any]] = _setting(
         _NONE,
         kinds.OWN_EXPERTS,
-        "Checklists of your own for `experts`: by name, each with a focus, and perhaps description, brief, "
-        "sceptical_of, do_not_flag, paths and severity_guide.",
+        "Your own experts by name. Each has a focus and optionally description, brief, sceptical_of, do_not_flag, "
+        "paths and severity_guide.",
     )
     experts_folder: str | None = _text(
-        "A folder on this machine with more checklists, one YAML file each.", user_only=True
+        "A folder on this machine with more experts, one YAML file each.", user_only=True
     )
     commit_experts: Mapping[str, tuple[str, ...]] = _setting(
         _NONE,
         kinds.COMMIT_EXPERTS,
-        "Which checklists a sweep over commits uses, by the category of a commit: bug_fix, feature, refactor, "
-        "test_change, documentation, chore or other. A category that is not named keeps its own.",
+        "The experts of a sweep for each category of commits: bug_fix, feature, refactor, test_change, documentation, "
+        "chore or other. Categories that are not listed keep their default.",
     )
     instructions: tuple[PathInstruction, ...] = _setting(
-        (), kinds.INSTRUCTIONS, "Instructions to the reviewer for files that match some patterns."
+        (), kinds.INSTRUCTIONS, "Instructions to the reviewer for files that match certain patterns."
     )
     guidance: bool = _switch(
-        "Tell the reviewer what REVIEW.md, AGENTS.md and CLAUDE.md nearest to a file say.", on=True
+        "Send the nearest REVIEW.md, AGENTS.md and CLAUDE.md of each file to the reviewer.", on=True
     )
-    keep_history: bool = _switch("Save each review on this machine, so that the next one knows what is new.", on=True)
+    keep_history: bool = _switch("Store each review, so that the next one can report what is new.", on=True)
     passes: int = _setting(
-        1, kinds.PASSES, "Review this many times, in different orders; findings seen more than once rank higher."
+        1, kinds.PASSES, "Review this many times, in different orders. Findings reported more than once rank higher."
     )
     verify: bool = _switch(
-        "Verify each critical and high finding: an agent that can read the code tries to refute it.", on=True
+        "Verify claims of agents that could block before they count: another call tries to refute each one.", on=True
     )
     max_file_bytes: int = _setting(1_000_000, kinds.WHOLE_NUMBER, "Skip files larger than this many bytes.")
     max_file_lines: int = _setting(20_000, kinds.WHOLE_NUMBER, "Skip files with more changed lines than this.")
-    timeout_seconds: float = _setting(300.0, kinds.SECONDS, "End an analyser after this many seconds.")
+    timeout_seconds: float = _setting(300.0, kinds.SECONDS, "The timeout of an analyser.")
     review_timeout_seconds: float = _setting(
-        600.0, kinds.SECONDS, "End a reviewing call of an agent after this many seconds, all attempts together."
+        600.0, kinds.SECONDS, "The timeout of a reviewing agent call, including all attempts."
     )
-    skip_generated: bool = _switch("Skip files that a program generated.", on=True)
-    skip_vendored: bool = _switch("Skip copies of other projects, such as vendor/.", on=True)
-    skip_lock_files: bool = _switch("Skip the lock files of package managers.", on=True)
+    skip_generated: bool = _switch("Skip generated files.", on=True)
+    skip_vendored: bool = _switch("Skip copies of other projects, such as files in vendor/.", on=True)
+    skip_lock_files: bool = _switch("Do not send the lock files of package managers to agents.", on=True)
     skip_minified: bool = _switch("Skip minified scripts and style sheets.", on=True)
     accept_unread: tuple[str, ...] = _setting(
         (),
         kinds.names_of(*UNREAD_CLASSES),
-        "Which kinds of files may stay unread without making the review incomplete. Media and fonts always may. In a "
-        "trusted change every kind except too_large may, but of source files only those that are generated or "
-        "vendored. In an untrusted change only the kinds named here may.",
+        "Classes of files that may be skipped without making the review incomplete. Media and fonts always may. In a "
+        "trusted change, so may every class except too_large, but a source file only if it is generated or vendored. "
+        "In an untrusted change, only the classes listed here may.",
     )
     untrusted: bool = _switch(
-        "Review a change by somebody you do not trust: configuration comes from the base branch, suppressions in the "
-        "code are ignored, and whatever was not read makes the review incomplete (see `accept_unread`).",
+        "Treat the change as hostile: configuration comes from the base branch, suppressions in the code are ignored, "
+        "and skipped files make the review incomplete (see `accept_unread`).",
         on=False,
     )
     agents: ReadAs[tuple[AgentName, ...], list[AgentName]] = _setting(
         ("agent_sdk", "claude_cli", "codex", "gemini"),
         _AGENTS,
-        "Which agents to ask, in this order: the next one if one is not installed, not logged in or out of quota.",
+        "The agents to ask, in this order. If an agent cannot answer a unit, the next one is asked.",
     )
-    model: str | None = _text("The model to ask for. Not set: the agent's own default.")
+    model: str | None = _text("The model. Not set: the default of the agent.")
     agent_timeout_seconds: float = _setting(
-        1800.0, kinds.SECONDS, "End an agent call after this many seconds, all attempts together."
+        1800.0, kinds.SECONDS, "The timeout of any other agent call, including all attempts."
     )
     agent_sdk_review_timeout: float = _setting(
-        600.0, kinds.SECONDS, "End a reviewing call of the Agent SDK after this many seconds, all attempts together."
+        600.0, kinds.SECONDS, "The timeout of a reviewing call of the Agent SDK, including all attempts."
     )
-    agent_sdk_reviewer_model: str | None = _text("The model that reviews with the Agent SDK. Not set: `model`.")
-    concurrency: int = _setting(5, kinds.WHOLE_NUMBER, "How many agent calls may run at a time.")
-    calls_per_minute: int | None = _limit("How many agent calls may start in a minute.")
-    max_budget_usd: float | None = _setting(None, _DOLLARS, "Stop before a run costs more than this many dollars.")
+    agent_sdk_reviewer_model: str | None = _text("The model for reviews with the Agent SDK. Not set: `model`.")
+    concurrency: int = _setting(5, kinds.WHOLE_NUMBER, "The maximum number of concurrent agent calls.")
+    calls_per_minute: int | None = _limit("The maximum number of agent calls that start per minute.")
+    max_budget_usd: float | None = _setting(None, _DOLLARS, "Stop before a run costs more than this.")
     max_tokens: int | None = _limit("Stop before a run uses more tokens than this.")
     max_requests: int | None = _limit("Stop before a run makes more agent calls than this.")
-    wait_for_quota: bool = _switch("Wait until a quota opens again, if it does within the time of the call.", on=False)
-    keep_sessions: bool = _switch(
-        "Let agents keep their sessions on this machine, so that a call can continue one.", on=False
+    wait_for_quota: bool = _switch(
+        "Wait for a quota to reopen, if it does so within the timeout of the call.", on=False
     )
-    mask_prompts: bool = _switch("Mask secrets of known forms in what is sent to agents.", on=True)
-    claude_path: str | None = _text("The claude program. Not set: found on the PATH.", user_only=True)
-    codex_path: str | None = _text("The codex program. Not set: found on the PATH.", user_only=True)
-    gemini_path: str | None = _text("The gemini program. Not set: found on the PATH.", user_only=True)
+    keep_sessions: bool = _switch(
+        "Let agents keep their sessions on this machine, so that a later call can continue one.", on=False
+    )
+    mask_prompts: bool = _switch("Mask known forms of secrets in prompts.", on=True)
+    claude_path: str | None = _text("The path of the claude program. Not set: found on the PATH.", user_only=True)
+    codex_path: str | None = _text("The path of the codex program. Not set: found on the PATH.", user_only=True)
+    gemini_path: str | None = _text("The path of the gemini program. Not set: found on the PATH.", user_only=True)
     review_command: ReadAs[_Texts, list[str]] = _setting(
         (),
         kinds.COMMAND,
-        "The program of the reviewer `command`, with its arguments. It reads a diff and prints findings.",
+        "The program and arguments of the reviewer `command`. It reads a diff and prints findings.",
         user_only=True,
     )
     review_command_format: ReviewFormat = _setting(
         "findings",
         kinds.one_of(*get_args(ReviewFormat)),
-        "The format in which `review_command` prints its findings. findings: JSON as agents are asked for it. "
-        "review-gate: the JSON document of the review-gate. sarif: SARIF 2.1.0. rdjson, rdjsonl: reviewdog's formats. "
-        "lines: `path:line: severity: message`. A program that prints nothing has failed; one that found nothing and "
-        "has no document to print says `No issues found`.",
+        "The output format of `review_command`. findings: the JSON that agents are asked for. review-gate: the JSON "
+        "document of the review-gate. sarif: SARIF 2.1.0. rdjson, rdjsonl: reviewdog's formats. lines: `path:line: "
+        "severity: message`. Empty output is a failure. A program without findings and without a document prints "
+        "`No issues found`.",
         user_only=True,
     )
     review_gate_path: str | None = _text(
-        "The review-gate program of the reviewer `cerberus`. Not set: found on the PATH.", user_only=True
+        "The path of the review-gate program for the reviewer `cerberus`. Not set: found on the PATH.", user_only=True
     )
     review_gate_arguments: ReadAs[_Texts, list[str]] = _setting(
-        (), kinds.ARGUMENTS, "More arguments for the review-gate.", user_only=True
+        (), kinds.ARGUMENTS, "Additional arguments for the review-gate.", user_only=True
     )
-    api_model: str | None = _text("The model of the api agent with its provider, such as anthropic:claude-opus-4-8.")
+    api_model: str | None = _text("The provider and model of the api agent, such as anthropic:claude-opus-4-8.")
     api_base_url: str | None = _text(
         "The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...).", user_only=True
     )
     database: str | None = _setting(
         None,
         optional(kinds.DATABASE),
-        "The Postgres database that ledger, history and runs are kept in, and through which many machines share limits "
-        "and jobs. Not set: one SQLite file on this machine.",
+        "The Postgres database for ledger, history and runs, through which machines also share limits and jobs. "
+        "Not set: one SQLite file on this machine.",
         user_only=True,
     )
     shared_concurrency: int | None = _limit(
-        "How many requests may run at a time for one agent with one key, over all processes that share the `database`. "
-        "Not set: only fewer after the service had no room.",
+        "The maximum number of concurrent requests for one agent with one key, over all processes that share the "
+        "`database`. Not set: no limit until the service reports overload.",
         user_only=True,
     )
     shared_calls_per_minute: int | None = _limit(
-        "How many requests may start in a minute for one agent with one key, over all processes that share the "
-        "`database`; each attempt counts.",
+        "The maximum number of requests that start per minute for one agent with one key, over all processes that "
+        "share the `database`. Each attempt counts.",
         user_only=True,
     )
     team: str | None = _setting(
-        None, optional(kinds.NAME), "The team whose budget pays for what is asked here.", user_only=True
+        None, optional(kinds.NAME), "The team whose budget pays for the calls made here.", user_only=True
     )
     monthly_budget_usd: float | None = _setting(
         None,
         _DOLLARS,
-        "Stop before all who share the `database` spend more than this many dollars in a calendar month (UTC).",
+        "Stop before all users of the `database` together spend more than this in a calendar month (UTC).",
         user_only=True,
     )
     monthly_team_budget_usd: float | None = _setting(
-        None, _DOLLARS, "The same for what the `team` spends, over all its repositories.", user_only=True
+        None, _DOLLARS, "The monthly limit of the `team`, over all its repositories.", user_only=True
     )
     monthly_repository_budget_usd: float | None = _setting(
-        None, _DOLLARS, "The same for what is spent on each repository.", user_only=True
+        None, _DOLLARS, "The monthly limit of each repository.", user_only=True
     )
     allow_bypass: bool = _switch(
-        "Let an agent run any command without asking, when a call asks for that by name.", on=False, user_only=True
+        "Allow calls with the permission mode bypassPermissions, which lets an agent run any command.",
+        on=False,
+        user_only=True,
     )
 
     def __hash__(self) -> int:
