@@ -242,9 +242,9 @@ def run_example(source: str, cwd: Path, stdin: str = "") -> str:
 def test_the_example_of_a_range_runs(project: GitRepository) -> None:
     lines = run_example(RANGE_EXAMPLE, project.path).splitlines()
     assert lines[0].startswith("fault.py:5: [P1] ")
-    assert re.fullmatch(r"mend it; the whole report is in logs/review-[0-9a-f]+\.json", lines[-1])
+    assert re.fullmatch(r"fix the issues; the full report is in logs/review-[0-9a-f]+\.json", lines[-1])
     project.git("reset", "--quiet", "--hard", "HEAD~2")
-    assert run_example(RANGE_EXAMPLE, project.path) == "go on\n"
+    assert run_example(RANGE_EXAMPLE, project.path) == "continue\n"
 
 
 def test_the_example_of_a_work_directory_runs(project: GitRepository) -> None:
