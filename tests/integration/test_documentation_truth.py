@@ -119,7 +119,7 @@ def test_the_help_tells_the_same_exit_codes() -> None:
 
 
 def test_every_agent_is_told_with_what_it_needs() -> None:
-    rows = {row[0].strip("`"): row for row in table(DOCS / "agents.md", "One agent call")}
+    rows = {row[0].strip("`"): row for row in table(DOCS / "agents.md", "Installation and login")}
     assert tuple(rows) == AGENT_NAMES
     assert all(all(row) for row in rows.values())
 
