@@ -104,6 +104,6 @@ def _object(name: str) -> str | None:
 
 
 def _reviewed(scope: str, options: list[str], commits: tuple[str, ...] = ()) -> int:
-    words = ["review", *([scope] if scope else []), "--quiet", *options]
+    words = ["review", *([scope] if scope else []), *options]
     arguments = argparse.Namespace(command_line=words, pushed_commits=commits)
     return review(build_parser(["review"]).parse_args(words, arguments))
