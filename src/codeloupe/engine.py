@@ -278,8 +278,8 @@ async def _prepared(
         must_match=True,
     ) as prepared:
         own_patterns = options.get("own_patterns", frozenset())
-        prepared = with_gaps_if_nothing_is_left(prepared, own_patterns)
-        yield await with_each_commit(prepared, request, settings, emit)
+        with_gaps = with_gaps_if_nothing_is_left(prepared, own_patterns)
+        yield await with_each_commit(with_gaps, request, settings, emit)
 
 
 async def _earlier(prepared: Prepared, team: Team, conditions: str) -> Earlier:
