@@ -16,9 +16,9 @@ class Pace:
     every finished call stated its cost. Verification comes after the units and is not part of the estimate.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, began: float) -> None:
         self.spent = 0.0
-        self._began = 0.0
+        self._began = began
         self._finished = 0
         self._is_priced = True
 
@@ -41,13 +41,13 @@ class Pace:
         self._finished += 1
 
     def left(self, units: int, now: float) -> str:
-        """Return `about 2 min 5 s, $0.40 left` for so many units; empty before there is an estimate."""
+        """Return `about 2 min 10 s and $0.40 left` for so many units; empty before there is an estimate."""
         if units <= 0 or self._finished < _ENOUGH:
             return ""
         seconds = (now - self._began) / self._finished * units
         cost = ""
         if self._is_priced and self.spent:
-            cost = f", {dollars(self.spent / self._finished * units)}"
+            cost = f" and {dollars(self.spent / self._finished * units)}"
         return f"about {_rounded(seconds)}{cost} left"
 
 

@@ -184,7 +184,7 @@ class ProgressDisplay(Display):
         # The calls under way: whether each runs or waits, and what it has cost so far.
         self._calls: dict[str, str] = {}
         self._costs: dict[str, float] = {}
-        self._pace = Pace()
+        self._pace = Pace(self._started)
 
     def emit(self, event: events.Event) -> None:
         """Take an event. Cheap; never raises."""
@@ -243,7 +243,7 @@ class ProgressDisplay(Display):
         self._list(event.claims)
 
     def _take_commit(self, event: events.CommitReviewed) -> None:
-        """Print `commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject ($0.30 so far, about 9 min 0 s left)`."""
+        """Print `commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject ($0.30 so far, about 9 min 0 s and $20 left)`."""
         outcome = event.outcome
         if _is_work(outcome):
             self._pace.take_unit()
