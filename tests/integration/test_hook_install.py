@@ -119,7 +119,8 @@ def test_a_second_install_changes_nothing_and_says_so(project: GitRepository) ->
         install(project, kind)
         before = hook_file(project, kind).stat()
         assert "has the hook already; nothing was changed" in install(project, kind).stderr
-        assert hook_file(project, kind).stat() == before
+        after = hook_file(project, kind).stat()
+        assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_without_a_terminal_nothing_is_written_unless_yes_is_given(project: GitRepository) -> None:
@@ -265,7 +266,7 @@ def test_a_hooks_path_in_the_work_tree_is_shared_and_named_as_such(project: GitR
     inner = project.path / "inner"
     inner.mkdir()
     shown = install(project, "pre-commit", cwd=inner).stdout
-    assert "core.hooksPath names a folder in the work tree: the hook is a file to commit" in shown
+    assert "The folder is in the work tree: the hook is a file to commit" in shown
     text = hook_file(project, "pre-commit", "tools/hooks").read_text()
     assert str(PROGRAM) not in text
     assert not commit(project, CLEAN), "codeloupe is not on the PATH of this test's git"
@@ -323,9 +324,7 @@ def test_a_hook_without_its_program_blocks_and_says_so(project: GitRepository, t
     place.parent.mkdir()
     place.write_text(f'#!/bin/sh\nexec "{PROGRAM}" "$@"\n')
     place.chmod(0o755)
-    install(project, "pre-commit")
     file = hook_file(project, "pre-commit")
-    hook(project, "uninstall", "pre-commit", "--yes")
     ended = started_codeloupe("hook", "install", "pre-commit", "--yes", *OFFLINE, cwd=project.path)
     assert (ended.exit_code, f"codeloupe={PROGRAM}\n" in file.read_text()) == (0, True)
     file.write_text(file.read_text().replace(f"codeloupe={PROGRAM}", f"codeloupe={tmp_path}/nowhere"))

@@ -73,15 +73,15 @@ def repeated(stdout: str, stderr: str) -> Sequence[str]:
 @pytest.mark.defect("E24")
 def test_no_line_of_the_log_is_repeated_by_the_report(commits: Path) -> None:
     (commits / "shop.py").write_text(FAULTY)
-    for words in (("review",), ("review", "--uncommitted"), ("review", "--commit", "HEAD"), ("commits",), ("demo",)):
-        options = OFFLINE if words[0] != "demo" else ()
-        ended = codeloupe(*words, *options, cwd=commits)
+    reviews = (("review",), ("review", "--uncommitted"), ("review", "--commit", "HEAD"), ("commits",))
+    for words in (*((*words, *OFFLINE) for words in reviews), ("demo",)):
+        ended = codeloupe(*words, cwd=commits)
         assert ended.stderr.startswith("codeloupe: Reviewer: offline\n")
         assert repeated(ended.stdout, ended.stderr) == []
 
 
 @pytest.mark.defect("E24")
-def test_the_log_of_a_review_has_cost_and_estimate_from_the_third_unit_on(server: StandInServer, commits: Path) -> None:
+def test_the_log_has_cost_and_estimate_from_the_third_unit_on(server: StandInServer, commits: Path) -> None:
     words = ("review", "--commit", "HEAD", "--passes", "4", *CLAUDE)
     ended = codeloupe(*words, cwd=commits, environment=agents_at(server, "claude_cli"))
     first, second, third, last = [line for line in ended.stderr.splitlines() if "unit " in line]
@@ -92,9 +92,7 @@ def test_the_log_of_a_review_has_cost_and_estimate_from_the_third_unit_on(server
 
 
 @pytest.mark.defect("E24")
-def test_the_log_of_a_sweep_counts_answers_from_the_ledger_neither_as_cost_nor_as_work(
-    server: StandInServer, commits: Path
-) -> None:
+def test_answers_from_the_ledger_are_neither_cost_nor_work(server: StandInServer, commits: Path) -> None:
     def lines() -> list[str]:
         ended = codeloupe("commits", *CLAUDE, cwd=commits, environment=agents_at(server, "claude_cli"))
         return [line for line in ended.stderr.splitlines() if "commit " in line]

@@ -108,7 +108,9 @@ def _install(arguments: argparse.Namespace) -> int:
     """Install a hook. Raise UsageError for options that a review in the hook would refuse."""
     words = arguments.options
     if words and not words[0].startswith("-"):
-        raise UsageError(f"{words[0]!r} is not an option of a review", hint="name paths after an option, or --include")
+        raise UsageError(
+            f"{words[0]!r} is not an option of a review", hint="give one hook, then options such as --fail-on medium"
+        )
     scope = "--staged" if arguments.kind == "pre-commit" else "HEAD..HEAD"
     reviewing = _review_arguments(scope, words, ())
     options.scope_of(reviewing)
