@@ -114,7 +114,7 @@ async def review(
         made = team.reviewers()
         experts = experts_of(settings) if team.has_agents or settings.experts else ()
         emit(StageStarted("reading", "the change"))
-        prepared = await stack.enter_async_context(_prepared(request, team, options))
+        prepared = await stack.enter_async_context(_prepared(request, team, options, emit))
         emit(ChangeRead(prepared.change))
         conditions = conditions_of(prepared, settings, experts, agents=team.agents, prompt_version=PROMPT_VERSION)
         job = await _job(prepared, team, made, experts, conditions)
@@ -262,7 +262,9 @@ def with_units(prepared: Prepared, team: Team, experts: Sequence[Expert], earlie
 
 
 @asynccontextmanager
-async def _prepared(request: ScopeRequest, team: Team, options: ReviewOptions) -> AsyncIterator[Prepared]:
+async def _prepared(
+    request: ScopeRequest, team: Team, options: ReviewOptions, emit: EventSink
+) -> AsyncIterator[Prepared]:
     settings = team.settings
     async with prepare(
         request,
@@ -276,7 +278,8 @@ async def _prepared(request: ScopeRequest, team: Team, options: ReviewOptions) -
         must_match=True,
     ) as prepared:
         own_patterns = options.get("own_patterns", frozenset())
-        yield await with_each_commit(with_gaps_if_nothing_is_left(prepared, own_patterns), request, settings)
+        with_gaps = with_gaps_if_nothing_is_left(prepared, own_patterns)
+        yield await with_each_commit(with_gaps, request, settings, emit)
 
 
 async def _earlier(prepared: Prepared, team: Team, conditions: str) -> Earlier:

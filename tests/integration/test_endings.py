@@ -208,5 +208,5 @@ def test_progress_on_a_terminal_without_unicode_has_no_escapes_for_our_own_signs
     words = ("review", "--reviewer", "offline", "--uncommitted")
     ended = codeloupe(*words, cwd=project.path, environment=plain)
     assert ended.exit_code == 0
-    assert "not an AI review" in ended.stderr
+    assert "codeloupe: Reviewer: offline" in ended.stderr
     assert "\\u" not in ended.stderr + ended.stdout

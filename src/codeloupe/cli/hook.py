@@ -6,57 +6,139 @@ import argparse
 import os
 import sys
 
+from codeloupe.cli import options
+from codeloupe.cli.hook_install import install, uninstall
 from codeloupe.cli.main import build_parser
-from codeloupe.cli.parser import Parser, option
+from codeloupe.cli.parser import Parser, add_command, flag, option
+from codeloupe.cli.review import flags_of
 from codeloupe.cli.review import run as review
-from codeloupe.cli.verbs import note, run_to_end
+from codeloupe.cli.verbs import note, run_to_end, set_up_logging
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import DefaultScope, PushedRef, ScopeRequest, StagedScope
 from codeloupe.planning.commits import new_in_push
+from codeloupe.runtime import configure as configure_settings
 from codeloupe.runtime import preview
 
-_ABOUT = """\
-Review what a commit or a push adds, from a git hook or from pre-commit. Options of `codeloupe review` may follow.
+_KINDS = ("pre-commit", "pre-push")
+_ABOUT = "Review what a commit or a push adds, from a git hook; install such a hook, and remove it."
+_EPILOG = """\
+examples:
+  codeloupe hook install pre-push --reviewer offline
+  codeloupe hook install pre-commit --fail-on medium --yes
+  codeloupe hook uninstall pre-push
+  codeloupe hook pre-commit --reviewer offline
 
-  pre-commit   what is staged
-  pre-push     what the remote does not have yet of each pushed ref;
-               outside a push, the branch and its working tree
+A hook with nothing to review passes and says so. When pre-commit passes two refs, both hooks review the changes between
+them.
+"""
+_ABOUT_KINDS = {
+    "pre-commit": "review what is staged",
+    "pre-push": "review what the remote does not have yet of each pushed ref",
+}
+_KIND_EPILOGS = {
+    "pre-commit": """\
+Options of `codeloupe review` may follow, such as --fail-on medium.
 
-A git hook is one line: exec codeloupe hook pre-push "$@". When pre-commit passes two refs, both hooks review the
-changes between them. A hook with nothing to review passes and says so.
+example:
+  codeloupe hook pre-commit --reviewer offline
+""",
+    "pre-push": """\
+Git passes the remote's name and URL, and the pushed refs on standard input. Outside a push, the branch and its working
+tree are reviewed. Options of `codeloupe review` may follow, such as --fail-on medium.
+
+example:
+  codeloupe hook pre-push --reviewer offline
+""",
+}
+_INSTALL_EPILOG = """\
+Options of `codeloupe review` may follow, and are written into the hook. The file and its text are shown first. On a
+terminal you are asked; without one, nothing is written unless --yes is given.
+
+The hook is written to the folder that git runs hooks from, which core.hooksPath may set. In an existing shell script
+the lines are added before its own; other hooks are not changed. In a repository that uses pre-commit or lefthook, the
+lines for its configuration are shown instead. The hook calls codeloupe where it is installed now, or else on the PATH.
+If it is in neither place, the hook stops the commit or the push.
+
+examples:
+  codeloupe hook install pre-push --reviewer offline
+  codeloupe hook install pre-commit --fail-on medium --yes
+  codeloupe hook install pre-push --dry-run
+"""
+_UNINSTALL_EPILOG = """\
+The hook is as it was before `codeloupe hook install`; a file that was created then is deleted. Lines that were edited
+since are not removed.
+
+examples:
+  codeloupe hook uninstall pre-push
+  codeloupe hook uninstall pre-commit --yes
 """
 # The worst comes first: an internal error, findings, a wrong call, then gaps.
 _BY_WEIGHT = (4, 1, 2, 3)
 
 
 def configure(parser: Parser) -> None:
-    """Add the kind of the hook, and whatever follows."""
+    """Add the hooks, and the commands that install and remove them."""
     parser.description = _ABOUT
-    kinds = ("pre-commit", "pre-push")
-    option(parser, "kind", "|".join(kinds), "which hook", choices=kinds)
-    option(parser, "words", "...", "what git adds, and options of review", nargs=argparse.REMAINDER)
+    parser.epilog = _EPILOG
+    commands = parser.add_commands(dest="action")
+    for kind in _KINDS:
+        command = add_command(commands, kind, _ABOUT_KINDS[kind], _run_hook)
+        command.set_defaults(kind=kind)
+        command.epilog = _KIND_EPILOGS[kind]
+        command.passes_on = True
+    installing = add_command(commands, "install", "write a git hook that calls codeloupe", _install)
+    installing.epilog = _INSTALL_EPILOG
+    installing.passes_on = True
+    removing = add_command(commands, "uninstall", "remove what `codeloupe hook install` wrote", uninstall)
+    removing.epilog = _UNINSTALL_EPILOG
+    for command in (installing, removing):
+        option(command, "kind", "pre-commit|pre-push", "which hook", choices=_KINDS)
+        flag(command, "-y --yes", "do not ask")
+        flag(command, "--dry-run", "only show what would change")
+        options.add(command, "--repo")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run, install or remove a hook, and return the exit code."""
+    set_up_logging()
+    return int(arguments.act(arguments))
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    """Install a hook. Raise UsageError for options that a review in the hook would refuse."""
+    words = arguments.options
+    if words and not words[0].startswith("-"):
+        raise UsageError(
+            f"{words[0]!r} is not an option of a review", hint="give one hook, then options such as --fail-on medium"
+        )
+    scope = "--staged" if arguments.kind == "pre-commit" else "HEAD..HEAD"
+    reviewing = _review_arguments(scope, words, ())
+    options.scope_of(reviewing)
+    run_to_end(configure_settings(StagedScope(), repo=arguments.repo, flags=flags_of(reviewing)))
+    return install(arguments)
+
+
+def _run_hook(arguments: argparse.Namespace) -> int:
     """Review what the hook is about, and return the worst exit code."""
-    split = next((at for at, word in enumerate(arguments.words) if word.startswith("-")), len(arguments.words))
-    from_git, options = arguments.words[:split], arguments.words[split:]
+    words = arguments.options
+    split = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    from_git, for_review = words[:split], words[split:]
     start, end = os.environ.get("PRE_COMMIT_FROM_REF"), os.environ.get("PRE_COMMIT_TO_REF")
     remote = from_git[0] if from_git else os.environ.get("PRE_COMMIT_REMOTE_NAME", "")
     if start and end:
         pushed = PushedRef(end, end, _object(start))
         (new,) = run_to_end(new_in_push((pushed,), remote=remote))
-        return _reviewed(f"{start}...{end}", options, new.commits if arguments.kind == "pre-push" else ())
+        return _reviewed(f"{start}...{end}", for_review, new.commits if arguments.kind == "pre-push" else ())
     if arguments.kind == "pre-commit":
-        return _reviewed_if_any(StagedScope(), "--staged", options, nothing="nothing is staged")
+        return _reviewed_if_any(StagedScope(), "--staged", for_review, nothing="nothing is staged")
     refs = _pushed_refs(is_push=bool(from_git))
     if refs is not None:
-        return _reviewed_push(refs, options, remote=remote)
+        return _reviewed_push(refs, for_review, remote=remote)
     # Git sets this variable for the hooks of a commit. pre-commit does not tell a hook in which stage it runs.
     if "GIT_INDEX_FILE" in os.environ:
         note("nothing to review: this is a commit, and the hook reviews pushes")
         return 0
-    return _reviewed_if_any(DefaultScope(), "", options, nothing="nothing is pushed and nothing is changed here")
+    return _reviewed_if_any(DefaultScope(), "", for_review, nothing="nothing is pushed and nothing is changed here")
 
 
 def _reviewed_if_any(scope: ScopeRequest, word: str, options: list[str], *, nothing: str) -> int:
@@ -104,6 +186,10 @@ def _object(name: str) -> str | None:
 
 
 def _reviewed(scope: str, options: list[str], commits: tuple[str, ...] = ()) -> int:
-    words = ["review", *([scope] if scope else []), "--quiet", *options]
+    return review(_review_arguments(scope, options, commits))
+
+
+def _review_arguments(scope: str, options: list[str], commits: tuple[str, ...]) -> argparse.Namespace:
+    words = ["review", *([scope] if scope else []), *options]
     arguments = argparse.Namespace(command_line=words, pushed_commits=commits)
-    return review(build_parser(["review"]).parse_args(words, arguments))
+    return build_parser(["review"]).parse_args(words, arguments)

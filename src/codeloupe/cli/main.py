@@ -28,7 +28,7 @@ VERBS = {
     "baseline": "maintain the list of known findings that do not count",
     "store": "show where all that is kept is, or copy it to another database",
     "publish": "post a saved review on a pull request",
-    "hook": "review what a commit or a push adds, from a git hook",
+    "hook": "install git hooks, and review what a commit or a push adds",
     "demo": "review a small faulty change, to see what it looks like",
     "doctor": "show what is installed, what is missing and who would review",
     "config": "write, show and check the configuration",

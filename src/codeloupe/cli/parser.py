@@ -63,6 +63,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*arguments, **{"formatter_class": HelpFormatter, "allow_abbrev": False, **options})
         # Whether `words` may be anywhere, and what follows `--` are `paths`.
         self.takes_paths = False
+        # Whether words that this command does not know are `options` for a command that it starts.
+        self.passes_on = False
         # What to say of a command that does not exist, and that somebody has good reason to look for.
         self.elsewhere: dict[str, str] = {}
         self._positionals.title = "arguments"
@@ -83,6 +85,9 @@ class Parser(argparse.ArgumentParser):
             parsed.words = [*parsed.words, *(word for word in unknown if not word.startswith("-"))]
             parsed.paths = after
             unknown = [word for word in unknown if word.startswith("-")]
+        if self.passes_on:
+            parsed.options = unknown
+            return parsed, []
         if unknown and not unknown[0].startswith("-"):
             self._end(f"{self._name} does not know what to do with {unknown[0]!r}")
         if unknown:

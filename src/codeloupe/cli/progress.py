@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,10 +12,12 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self, TextIO, assert_never
 
+from codeloupe.cli.pace import Pace
 from codeloupe.model import agent, events
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Claim, Finding, Proof, Severity
-from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_text, reviewer_text
+from codeloupe.model.sweep import CommitReview
+from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_text
 from codeloupe.system.untrusted import encodable, log_line
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ Row = Sequence[tuple[str, str]]
 _REFRESHES_PER_SECOND = 10
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _LONGEST_TITLE = 200
+# Without a terminal, the longest time without a line.
+_SILENCE_SECONDS = 15.0
 
 
 # How much is shown, and how.
@@ -46,7 +51,8 @@ class Display:
     """Lines on a stream (stderr by default), and on a terminal a line below them that changes. A context.
 
     A subclass says in `status` what is in that line, and in `above` which rows are over it. They are gone and the
-    cursor is back when the block ends. NO_COLOR is respected.
+    cursor is back when the block ends. NO_COLOR is respected. Without a terminal, the status is printed whenever
+    nothing was printed for 15 seconds, so that a long step does not look like a program that hangs.
     """
 
     def __init__(
@@ -58,6 +64,7 @@ class Display:
         self._started = clock()
         self._console: Console | None = None
         self._live = ExitStack()
+        self._printed = threading.Event()
 
     def status(self) -> str:
         """What the line says that changes."""
@@ -77,6 +84,8 @@ class Display:
             how: dict[str, Any] = {"transient": True, "refresh_per_second": _REFRESHES_PER_SECOND}
             how |= {"redirect_stdout": False, "redirect_stderr": False}
             self._live.enter_context(Live(get_renderable=self._drawn, console=self._console, **how))
+        elif self._mode is ProgressMode.PLAIN:
+            self._live.enter_context(self._breaking_silence())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,6 +100,27 @@ class Display:
             yield
         finally:
             self.__enter__()
+
+    @contextmanager
+    def _breaking_silence(self) -> Iterator[None]:
+        """Print the status from a thread of its own whenever nothing was printed for a while."""
+        is_over = False
+
+        def watch() -> None:
+            while not is_over:
+                if self._printed.wait(_SILENCE_SECONDS):
+                    self._printed.clear()
+                else:
+                    self.say(self.status().replace("  ", ", "))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            is_over = True
+            self._printed.set()
+            watcher.join()
 
     def say(self, words: str) -> None:
         """Write a line that stays, whatever the mode but silence."""
@@ -118,6 +148,7 @@ class Display:
         else:
             self._stream.write(f"{line}\n")
             self._stream.flush()
+            self._printed.set()
 
     def _drawn(self) -> Group | str:
         if self._console is None:
@@ -136,8 +167,8 @@ class ProgressDisplay(Display):
     """Shows and counts the events of a review or a sweep: `with ProgressDisplay(mode=…) as display: … display.emit`.
 
     On a terminal, one line that changes, below the latest findings; elsewhere a line for each unit and each finding.
-    `answers_stored` counts the answers that the ledger has.
-    The thread that draws reads at any time, so that nothing it iterates over is changed in place.
+    No line repeats a sentence of the report, which may go to the same place. `answers_stored` counts the answers that
+    the ledger has. Another thread reads at any time, so that nothing it iterates over is changed in place.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -153,7 +184,7 @@ class ProgressDisplay(Display):
         # The calls under way: whether each runs or waits, and what it has cost so far.
         self._calls: dict[str, str] = {}
         self._costs: dict[str, float] = {}
-        self._spent = 0.0
+        self._pace = Pace(self._started)
 
     def emit(self, event: events.Event) -> None:
         """Take an event. Cheap; never raises."""
@@ -165,8 +196,10 @@ class ProgressDisplay(Display):
     def _take(self, event: events.Event) -> None:  # noqa: C901 - one case for each kind of event
         match event:
             case events.ReviewerChosen():
-                self.tell(reviewer_text(event.reviewer))
+                model = f" with {event.reviewer.model}" if event.reviewer.model else ""
+                self.tell(f"Reviewer: {event.reviewer.type}{model}")
             case events.StageStarted():
+                self._pace.begin(self._clock())
                 self._stage, self._doing = one_line(f"{event.stage.capitalize()} {event.detail}"), ""
                 self.tell(self._stage)
             case events.ChangeRead():
@@ -176,6 +209,7 @@ class ProgressDisplay(Display):
                 self._warned = event.message
                 self.say(f"warning: {event.message}")
             case events.UnitsPlanned():
+                self._pace.begin(self._clock())
                 self.units_planned += event.units
                 units = counted(event.units, "unit")
                 self.tell(f"{event.lane}: {units}, about {event.tokens:,} tokens of diff")
@@ -198,17 +232,21 @@ class ProgressDisplay(Display):
     def _take_unit(self, event: events.UnitFinished) -> None:
         self.units_done += 1
         self.units_failed += event.failure is not None
+        if not event.from_ledger:
+            self._pace.take_unit()
         total = max(self.units_done, self.units_planned)
         # Up to 50 units have a line each; of more, every twentieth, and each that found something or failed.
         is_listed = total <= 50 or self.units_done in (1, total) or not self.units_done % 20
         if is_listed or event.failure or event.claims:
             ended = self._ended(event, len(event.claims), from_ledger=event.from_ledger)
-            self.tell(f"unit {self.units_done:,}/{total:,} {event.unit} {ended}")
+            self.tell(f"unit {self.units_done:,}/{total:,} {event.unit} {ended}{self._in_brackets()}")
         self._list(event.claims)
 
     def _take_commit(self, event: events.CommitReviewed) -> None:
-        """`commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject`."""
+        """Print `commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject ($0.30 so far, about 9 min 0 s and $20 left)`."""
         outcome = event.outcome
+        if _is_work(outcome):
+            self._pace.take_unit()
         findings = () if outcome.review is None else outcome.review.findings
         self.commits_done, self.commits_total = event.number, event.total
         self.commits_failed += outcome.verdict is None
@@ -217,7 +255,7 @@ class ProgressDisplay(Display):
         words = f"{outcome.verdict}{score}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}"
         if outcome.verdict is None:
             words = f"could not be reviewed: {outcome.failure}"
-        self.tell(f"commit {event.number:,}/{event.total:,} {outcome.commit.sha[:10]} {words}")
+        self.tell(f"commit {event.number:,}/{event.total:,} {outcome.commit.sha[:10]} {words}{self._in_brackets()}")
         self._list(findings)
 
     def _take_activity(self, unit: str, event: agent.AgentEvent) -> None:
@@ -239,7 +277,25 @@ class ProgressDisplay(Display):
             case agent.AgentFinished():
                 self.answers_stored += event.stored
                 self._calls, self._costs = others, {name: cost for name, cost in self._costs.items() if name != unit}
-                self._spent += 0.0 if event.from_ledger else event.cost_usd or 0.0
+                self._pace.take_call(event)
+
+    def _cost(self) -> str:
+        cost = self._pace.spent + sum(self._costs.values())
+        return dollars(cost) if cost else ""
+
+    def _left(self) -> str:
+        """Return the estimate of the rest: of the commits in a sweep, of the units in a review."""
+        units = self.units_planned - self.units_done
+        if self.commits_total:
+            units = self.commits_total - self.commits_done
+        return self._pace.left(units, self._clock())
+
+    def _in_brackets(self) -> str:
+        """Return the cost so far and the estimate of the rest, for the end of a line."""
+        cost = self._cost()
+        so_far = f"{cost} so far" if cost else ""
+        words = ", ".join(filter(None, (so_far, self._left())))
+        return f" ({words})" if words else ""
 
     def _ended(self, event: Any, findings: int, *, from_ledger: bool = False) -> str:
         if event.failure is None:
@@ -265,9 +321,9 @@ class ProgressDisplay(Display):
                 self._print(f"  and {len(findings) - 50:,} more")
 
     def status(self) -> str:
-        """The stage, how far it is, the time so far, and what an agent does just now."""
+        """Return the stage, how far it is, cost and time so far, the estimate, and what an agent does just now."""
         words = (*(step.label for step in Severity), "refuted")
-        calls, cost = Counter(self._calls.values()), self._spent + sum(self._costs.values())
+        calls = Counter(self._calls.values())
         parts = (
             self._stage,
             _share("commits", self.commits_done, self.commits_total, self.commits_failed, "could not be reviewed"),
@@ -278,10 +334,11 @@ class ProgressDisplay(Display):
                 if names
             ),
             ", ".join(f"{self._found[word]:,} {word}" for word in words if self._found[word]),
-            dollars(cost) if cost else "",
+            self._cost(),
             f"{counted(calls['running'], 'call')} running" if calls["running"] else "",
             f"{calls['waiting']:,} waiting for quota" if calls["waiting"] else "",
             duration(self._clock() - self._started),
+            self._left(),
             self._doing,
         )
         return "  ".join(log_line(part) for part in parts if part)
@@ -313,6 +370,14 @@ class AgentProgress(Display):
         """The agent, what it does, what it spent, the time so far."""
         elapsed = duration(self._clock() - self._started)
         return "  ".join(part for part in (self._agent, self._doing, self._spent, elapsed) if part)
+
+
+def _is_work(outcome: CommitReview) -> bool:
+    """Return whether a commit was reviewed now: it was read, and not every answer came from the ledger."""
+    if outcome.review is None:
+        return False
+    usage = outcome.review.usage
+    return usage.requests > 0 or not usage.cached
 
 
 def _share(what: str, done: int, total: int, failed: int, how: str) -> str:

@@ -109,8 +109,9 @@ async def try_git(
 async def git_for_user(place: Place, *arguments: str) -> Completed:
     """Run git with the user's own configuration beside the repository's, to ask for values; never to read content."""
     ours = {name: value for name, value in ENVIRONMENT.items() if name != "HOME" and not name.startswith("GIT_CONFIG_")}
-    homes = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    return await try_git(place, *arguments, environment=ours | homes)
+    names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+    theirs = {name: os.environ[name] for name in names if name in os.environ}
+    return await try_git(place, *arguments, environment=ours | theirs)
 
 
 async def both(first: Coroutine[Any, Any, _First], second: Coroutine[Any, Any, _Second]) -> tuple[_First, _Second]:

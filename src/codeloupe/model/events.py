@@ -18,7 +18,7 @@ class ReviewerChosen(Struct, frozen=True):
 
 
 class StageStarted(Struct, frozen=True):
-    """A stage of the review began: `reading`, `analysing`, `judging`; `detail` says on what."""
+    """A stage of the review began, such as `reading`, `searching` or `analysing`; `detail` says on what."""
 
     stage: str
     detail: str = ""

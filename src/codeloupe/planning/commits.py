@@ -15,6 +15,8 @@ from codeloupe.config.schema import Settings
 from codeloupe.git.commits import pushed_ranges, read_pushed
 from codeloupe.git.repository import open_repository
 from codeloupe.model.change import Change
+from codeloupe.model.events import StageStarted
+from codeloupe.model.ports import EventSink
 from codeloupe.model.review import SkipReason
 from codeloupe.model.scope import DefaultScope, PushedRange, PushedRef, RangeScope, ScopeRequest
 from codeloupe.planning.globs import Globs
@@ -23,10 +25,12 @@ from codeloupe.planning.select import left_out
 from codeloupe.planning.settings import configure
 
 
-async def with_each_commit(prepared: Prepared, request: ScopeRequest, settings: Settings) -> Prepared:
+async def with_each_commit(prepared: Prepared, request: ScopeRequest, settings: Settings, emit: EventSink) -> Prepared:
     """Return the plan with claims about secrets in single commits of a push; a commit that cannot be read is a gap."""
     if not isinstance(request, RangeScope) or not request.commits or prepared.repository is None:
         return prepared
+    count = len(request.commits)
+    emit(StageStarted("searching", f"{count:,} pushed commit{'' if count == 1 else 's'} for secrets"))
     globs = Globs(settings.include, settings.exclude)
     wanted: list[tuple[str, Change]] = []
     failed: list[tuple[str, str]] = []

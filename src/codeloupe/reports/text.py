@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review
 from codeloupe.reports import Layout, asset, wording
@@ -307,12 +308,27 @@ def _next_steps(page: Page, review: Review) -> list[Text]:
     if page.untrusted:
         # Only the baseline of its base holds for it, which an entry made now is not in.
         del commands["accept"]
-    return [
+    steps = [
         Text((f"{'' if number else 'Next':<10}", DIM), f"{label:<10}", page.clean(command))
         for number, (label, command) in enumerate(commands.items())
     ]
+    if _is_first(review) and not page.untrusted:
+        steps += page.rows({"All new": _ALL_NEW})
+        steps.append(Text(" " * 10, page.clean(f"codeloupe baseline add --all{repo} --reason WHY")))
+    return steps
 
 
+def _is_first(review: Review) -> bool:
+    """Return whether findings block a change that has no earlier commit to compare with, as in a first push."""
+    scope = review.scope
+    return scope.base is None and scope.kind is not ScopeKind.DIFF_FILE and review.exit_code == 1
+
+
+_ALL_NEW = (
+    "There is no earlier commit to compare with, so old code counts as new. Fix what must not be published, such as "
+    "secrets. Then accept the rest once, so that later reviews report only new findings, and commit "
+    "codeloupe-baseline.yaml:"
+)
 _ASPECT = 0.6
 _TEXT_ELEMENT = regex(r'(?P<before><text [^<>]*?)textLength="[^"]*"(?P<after>[^<>]*>)(?P<content>[^<]*)</text>')
 _COLORS = (0x30363D, 0xDA3633, 0x3FB950, 0xD29922, 0x58A6FF, 0xBC8CFF, 0x39C5CF, 0xF0F6FC)

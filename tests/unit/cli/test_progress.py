@@ -60,7 +60,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> Terminal:
 
 def shown(mode: ProgressMode, *events: events.Event, stream: TextIO | None = None) -> str:
     target = stream or io.StringIO()
-    with ProgressDisplay(stream=target, mode=mode) as display:
+    with ProgressDisplay(stream=target, mode=mode, clock=lambda: 0.0) as display:
         for event in events:
             display.emit(event)
     return target.getvalue() if isinstance(target, io.StringIO) else ""
@@ -91,7 +91,7 @@ def calls(unit: str, *happened: agent.AgentEvent) -> list[events.Event]:
 class TestPlainLines:
     def test_each_event_has_one(self) -> None:
         assert lines(*EVENTS) == [
-            "codeloupe: Offline review: as requested (lint, security and hygiene; not an AI review)",
+            "codeloupe: Reviewer: offline",
             "codeloupe: Reading the change",
             "codeloupe: Analysing 12 files",
             "codeloupe: ruff done in 0.4 s, 3 findings",
@@ -113,9 +113,34 @@ class TestPlainLines:
             "codeloupe: commit 2/1,200 0000002ccc FIX 0.70, 1 finding: fix: number 2",
             "  high  app/db.py:42  Wrong\\x1b[2J sum",
             "codeloupe: commit 3/1,200 0000003ccc could not be reviewed: timeout ::error::x",
-            "codeloupe: commit 4/1,200 0000004ccc could not be reviewed: invalid answer",
+            "codeloupe: commit 4/1,200 0000004ccc could not be reviewed: invalid answer (about 1 s left)",
             "  low  app/db.py:42  Statement is built from a variable",
         ]
+
+    @pytest.mark.defect("E24")
+    def test_cost_and_estimate_are_in_the_lines_of_units_and_commits(self) -> None:
+        planned = events.UnitsPlanned("codex", 9, 100)
+        asked = [*calls("a.py", FINISHED), DONE]
+        stored = [*calls("a.py", replace(FINISHED, from_ledger=True)), replace(DONE, from_ledger=True)]
+        units = [line for line in lines(planned, *stored * 3, *asked * 3) if "unit " in line]
+        assert [line.partition("findings")[2] for line in units] == [
+            *("", "", ""),
+            *(" ($0.50 so far)", " ($1.00 so far)", " ($1.50 so far, about 1 s and $1.50 left)"),
+        ]
+        swept = [events.CommitReviewed(sweep.reviewed(number), number, 9) for number in range(1, 10)]
+        ends = [line.partition(f"number {number}")[2] for number, line in enumerate(lines(*swept), start=1)]
+        assert ends == ["", "", *[" (about 1 s left)"] * 6, ""]
+
+    @pytest.mark.defect("E20")
+    def test_a_line_follows_when_nothing_was_printed_for_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("codeloupe.cli.progress._SILENCE_SECONDS", 0.01)
+        stream = io.StringIO()
+        with ProgressDisplay(stream=stream, mode=ProgressMode.PLAIN, clock=lambda: 0.0) as display:
+            display.emit(EVENTS[2])
+            assert comes_to_pass(lambda: "codeloupe: Analysing 12 files, 0.0 s\n" in stream.getvalue())
+        written = stream.getvalue()
+        time.sleep(0.05)
+        assert stream.getvalue() == written
 
     def test_hundreds_of_findings_or_units_do_not_fill_the_log(self) -> None:
         found = lines(events.UnitFinished("codex", "a.py", (CLAIM,) * 1_234, 1.0))
