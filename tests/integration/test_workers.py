@@ -64,7 +64,7 @@ def test_a_sweep_on_workers_ends_as_one_here_and_nothing_is_bought_twice(
 ) -> None:
     clone = project(tmp_path, 2, reviewer="api")
     environment = environment_of(postgres_url, standin, "api", tmp_path / "home")
-    words = ("commits", "origin/main~2..origin/main", "--output", "json")
+    words = ("commits", "origin/main~2..origin/main", "--format", "json")
     with fleet(tmp_path, environment, count=1) as workers:
         ended = codeloupe(*words, "--on-workers", cwd=clone.path, environment=environment)
         assert ended.exit_code == 0, ended.stderr

@@ -7,7 +7,7 @@ import os
 import sys
 
 from codeloupe.cli.main import build_parser
-from codeloupe.cli.parser import Parser, option
+from codeloupe.cli.parser import Parser, examples, option
 from codeloupe.cli.review import run as review
 from codeloupe.cli.verbs import note, run_to_end
 from codeloupe.errors import UsageError
@@ -34,7 +34,8 @@ def configure(parser: Parser) -> None:
     parser.description = _ABOUT
     kinds = ("pre-commit", "pre-push")
     option(parser, "kind", "|".join(kinds), "which hook", choices=kinds)
-    option(parser, "words", "...", "what git adds, and options of review", nargs=argparse.REMAINDER)
+    option(parser, "words", "...", "arguments from git, and options of `review`", nargs=argparse.REMAINDER)
+    examples(parser, "codeloupe hook pre-commit", 'exec codeloupe hook pre-push "$@" --fail-on critical')
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -72,8 +72,8 @@ def test_the_usage_is_one_line_with_what_has_to_be_given() -> None:
         (["review", "--fresh", "--resume"], "--resume and --fresh exclude each other", "codeloupe review --help"),
         (["review", "--passes", "many"], "--passes: expected a number, found 'many'", "codeloupe review --help"),
         (
-            ["commits", "--output", "html"],
-            "--output/--format: expected text, json",
+            ["commits", "--format", "html"],
+            "--format: expected text, json",
             "codeloupe commits --help",
         ),
         (["review", "--model"], "--model needs a value", "codeloupe review --help shows"),
