@@ -289,6 +289,8 @@ def watched_review(queue: JobQueue, job_id: int, *, quiet: bool) -> Review | Non
         # As the same command would have ended that was not given to workers.
         code = record.outcome.exit_code if record.outcome and record.state.value == "dead" else JobNotDone.exit_code
         raise JobNotDone(f"the job {job_id} is {record.state.value}{why}", hint=hint, exit_code=code)
+    if record.outcome.review is not None:
+        return record.outcome.review
     if record.outcome.review_id is None:
         note(record.outcome.summary, quiet=quiet)
         return None

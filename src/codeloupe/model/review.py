@@ -224,6 +224,11 @@ class Review(Struct, frozen=True, kw_only=True):
         return self.complete and not is_open and not coverage.files_reviewed and not touched
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all was changed. Such a review is not stored in the history."""
+        return self.nothing_to_review and not self.coverage.files_total
+
+    @property
     def left_out(self) -> tuple[SkippedFile, ...]:
         """The files that were left out on purpose."""
         return tuple(skip for skip in self.coverage.skipped if not skip.is_gap)
