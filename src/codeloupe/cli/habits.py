@@ -129,24 +129,21 @@ VALUES: Mapping[str, Mapping[str, str]] = {
 _OPENAI = "`codex` is OpenAI's program; `api` with `--model openai:NAME` asks a model of OpenAI"
 _API = "`api` asks any model by its API: give its provider and name to `--model`, such as openai:gpt-5"
 _COMMAND = "`command` runs a program of your own as the reviewer; the setting `reviewer_command` names it"
+_AGENT_POINTERS = {
+    **dict.fromkeys(("openai", "gpt", "chatgpt"), _OPENAI),
+    **dict.fromkeys(("litellm", "ollama", "openrouter"), _API),
+    "anthropic": "`claude_cli` is Claude Code, `agent_sdk` the Claude Agent SDK, and `api` asks a model by its API",
+    "google": "`gemini` is Google's program; `api` asks a model by its API",
+}
 # The hint for a value that is not ours, by the option.
 VALUE_POINTERS: Mapping[str, Mapping[str, str]] = {
-    option: {
-        "openai": _OPENAI,
-        "gpt": _OPENAI,
-        "chatgpt": _OPENAI,
-        "anthropic": "`claude_cli` is Claude Code, `agent_sdk` the Claude Agent SDK, and `api` asks a model by its API",
-        "google": "`gemini` is Google's program; `api` asks a model by its API",
-        "litellm": _API,
-        "ollama": _API,
-        "openrouter": _API,
+    "--agent": _AGENT_POINTERS,
+    "--reviewer": {
+        **_AGENT_POINTERS,
+        **dict.fromkeys(("aider", "copilot", "cursor"), _COMMAND),
         "local": f"`offline` runs only static analysers; {_API}",
         "none": "`offline` runs only static analysers, without an agent",
-        "aider": _COMMAND,
-        "copilot": _COMMAND,
-        "cursor": _COMMAND,
-    }
-    for option in ("--reviewer", "--agent")
+    },
 }
 # The command that a habit stands for. An empty name is the program itself; `*` is any command that has others below it.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -213,41 +210,38 @@ _PATHS = "give files and folders as arguments: `codeloupe review src/app.py`"
 _VERSION = "`codeloupe --version` prints the version"
 _REDIRECT = "the result is printed; redirect it to a file: > FILE"
 _RENDER = "`codeloupe history render last --format json` prints a stored review as JSON"
-_ANY: Mapping[str, str] = {
-    "--version": _VERSION,
-    "-V": _VERSION,
-    "--config": _CONFIG,
-    "-c": _CONFIG,
-    "--settings": _CONFIG,
-    "--output": _REDIRECT,
-    "-o": _REDIRECT,
-}
+_CONFIGURED: Mapping[str, str] = dict.fromkeys(("--config", "-c", "--settings"), _CONFIG)
+_ANY: Mapping[str, str] = {**_CONFIGURED, "--version": _VERSION, "-V": _VERSION}
+# For commands that print their result, and write no file.
+_PRINTING: Mapping[str, str] = {**_ANY, "--output": _REDIRECT, "-o": _REDIRECT}
 _REVIEWING: Mapping[str, str] = {
     **_ANY,
-    **dict.fromkeys(("--exit-zero", "--no-fail", "--soft-fail", "--no-error"), _EXIT_ZERO),
     **dict.fromkeys(("--fix", "--autofix", "--apply", "--write"), _FIX),
-    **dict.fromkeys(("--ignore", "--ignore-rule", "--disable"), f"{_ACCEPT}; `--exclude GLOB` skips files"),
-    "--select": "`--experts A,B` chooses the checklists of agents",
     "--watch": "run it again after each change: an agent is asked only about new code",
     "--no-progress": "`--quiet` prints only the result",
-    "--severity": "`--fail-on` is the severity to exit 1 at, `--min-severity` the severity to show findings at",
 }
+_EXIT_ZERO_NAMES = ("--exit-zero", "--no-fail", "--soft-fail", "--no-error")
 # The hint for an option that does not exist, by the command.
 OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
     "review": {
         **_REVIEWING,
+        **dict.fromkeys(_EXIT_ZERO_NAMES, _EXIT_ZERO),
+        **dict.fromkeys(("--ignore", "--ignore-rule", "--disable"), f"{_ACCEPT}; `--exclude GLOB` skips files"),
         **dict.fromkeys(("--since", "--until", "--after", "--before", "--author"), _BY_TIME),
         **dict.fromkeys(("--all-files", "--all", "-a"), f"{_EVERYTHING}; `codeloupe review` reviews this branch"),
         **dict.fromkeys(("--from", "--to", "--from-ref", "--to-ref", "--head", "--range"), _TWO_ENDS),
         **dict.fromkeys(("--files", "--file", "--path", "--paths", "-f"), _PATHS),
+        "--select": "`--experts A,B` chooses the experts of agents",
+        "--severity": "`--fail-on` is the severity to exit 1 at, `--min-severity` the severity to show findings at",
         "--unstaged": "`--uncommitted` reviews what is not committed, staged or not",
         "--branch": "`--base main` reviews this branch; `codeloupe review main...other` reviews another one",
         "--diff": "`--diff-file FILE` reviews a diff; `--preview` lists the files of the change",
         "--prompt": "`--context-file FILE` says what the change is for; REVIEW.md in the repository holds instructions",
-        "--save": "`--output FILE` writes the result to a file",
     },
     "commits": {
         **_REVIEWING,
+        **dict.fromkeys(_EXIT_ZERO_NAMES, "findings are exit code 1 only with `--strict`"),
+        "--fail-on": "`--strict` exits 1 if there is a high or critical finding",
         "--commit": "`codeloupe review --commit HEAD` reviews one commit",
         "--staged": "`codeloupe review --staged` reviews what is staged",
         "--all": "`--branch NAME` names a branch; one sweep reviews one branch",
@@ -255,20 +249,20 @@ OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
         "--preview": "`git log --oneline --since='1 day ago'` lists the commits, at no cost",
     },
     "agent run": {
-        **_ANY,
+        **_PRINTING,
         **dict.fromkeys(("-p", "--prompt", "--print"), "give the prompt as an argument: `codeloupe agent run PROMPT`"),
         **dict.fromkeys(
             ("--dangerously-skip-permissions", "--yolo", "--full-auto"),
             "`--permission-mode bypassPermissions` lets the agent do everything without asking",
         ),
     },
-    "history show": {**_ANY, "--json": _RENDER, "--format": _RENDER},
-    "history list": {**_ANY, "--since": "`--limit N` shows the newest N"},
-    "config schema": {**_ANY, "--json": "it prints JSON already"},
-    "pipeline schema": {**_ANY, "--json": "it prints JSON already"},
+    "history show": {**_PRINTING, "--json": _RENDER, "--format": _RENDER},
+    "history list": {**_PRINTING, "--since": "`--limit N` shows the newest N"},
+    "config schema": {**_PRINTING, "--json": "it prints JSON already"},
+    "pipeline schema": {**_PRINTING, "--json": "it prints JSON already"},
     "hook": {**_ANY, "--staged": "`codeloupe hook pre-commit` reviews what is staged"},
     "": {
-        **_ANY,
+        **_CONFIGURED,
         "-v": "`codeloupe --version` prints the version; `codeloupe review -v` logs what it does",
         "-C": "`codeloupe review --repo DIR` works in another directory",
         "--repo": "options follow the command: `codeloupe review --repo DIR`",
@@ -281,4 +275,4 @@ OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
 
 def option_pointer(command: str, option: str) -> str:
     """Return the hint for an option that a command does not have, or an empty text."""
-    return OPTION_POINTERS.get(command, _ANY).get(option, "")
+    return OPTION_POINTERS.get(command, _PRINTING).get(option, "")

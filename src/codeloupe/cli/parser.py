@@ -233,6 +233,8 @@ def with_our_options(words: list[str], known: Container[str], *, end: Callable[.
             # The next word is the value of this option, or an argument.
             names, left = _our_words(option, waiting.pop(0), known, end=end)
             ours += names if left is None else [*names, left]
+        elif option in known:
+            ours.append(option)
         else:
             ours += _alias(option, known) or [option]
     return ours
