@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from codeloupe.calls import AgentCalls
 from codeloupe.config.schema import Settings
-from codeloupe.errors import for_its_reader
 from codeloupe.findings.earlier import Earlier, read_earlier, with_regressions, without_known_gone
 from codeloupe.findings.merge import merge
 from codeloupe.findings.places import Places
@@ -336,13 +335,7 @@ def _working_tree(plan: Prepared) -> Path | None:
 
 
 def _summary(outcome: Review, job: Job) -> str:
-    """Return the summary; in a later round it says whether a further one is worth its price.
-
-    If nothing is changed, it names another scope to review.
-    """
-    if outcome.is_empty:
-        named = [f"{options} reviews {what}" for what, options in outcome.scope.others.items()]
-        return for_its_reader("; ".join([outcome.summary, *named[:1]]))
+    """Return the summary; in a later round it says whether a further one is worth its price."""
     fail_on = job.policy.fail_on
     if not job.earlier.is_first and outcome.complete and job.plan.files and converged(outcome.findings, fail_on):
         return f"{outcome.summary}; converged: nothing new of {fail_on.label} or above"

@@ -130,9 +130,10 @@ def test_a_review_of_no_change_names_other_scopes_and_is_not_stored(project: Git
     assert "No changes to review" in ended.stdout
     assert "codeloupe review --commit HEAD\n" in ended.stdout
     assert "PASS" not in ended.stdout
-    document = review(project, "--json").json()
-    assert document["nothing_to_review"] is True
-    assert document["summary"] == "No changes to review; --commit HEAD reviews the last commit"
+    for_programs = review(project, "--json")
+    document = for_programs.json()
+    assert (document["nothing_to_review"], document["summary"]) == (True, "No changes to review")
+    assert "no changes to review; --commit HEAD reviews the last commit" in for_programs.stderr
     assert "codeloupe review --uncommitted\n" in review(project, "--staged").stdout
     assert history(project) == []
     assert review(project, "--commit", "HEAD").exit_code == 1
@@ -154,6 +155,6 @@ def test_a_review_of_no_change_is_no_round(project: GitRepository) -> None:
 @pytest.mark.defect("E17")
 def test_the_library_names_another_scope_for_no_change(project: GitRepository) -> None:
     found = asyncio.run(codeloupe_review(repo=project.path, settings=Settings(reviewer_type="offline")))
-    assert found.nothing_to_review
-    assert found.summary == 'No changes to review; CommitScope("HEAD") reviews the last commit'
+    assert (found.nothing_to_review, found.summary) == (True, "No changes to review")
+    assert found.hint.startswith('CommitScope("HEAD") reviews the last commit; ')
     assert history(project) == []

@@ -34,7 +34,7 @@ _EXAMPLES = {
 
 
 def configure(parser: Parser) -> None:
-    """The verbs below `agent`."""
+    """Add the commands below `agent`."""
     actions = parser.add_commands(dest="action")
     about = "ask an agent and print its answer"
     run_parser = actions.add_parser("run", help=about, description=sentence(about))

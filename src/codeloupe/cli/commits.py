@@ -38,7 +38,7 @@ itself. Answers are stored: after an interruption, run the same command again to
 
 
 def configure(parser: Parser) -> None:
-    """Every option of the verb."""
+    """Add the options of `commits`."""
     parser.epilog = _EPILOG
     # Options of a review that a sweep does not have; the settings of files and variables hold for them.
     absent = ("include", "exclude", "fail_on", "min_severity", "experts", "passes", "lanes")

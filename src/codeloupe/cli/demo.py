@@ -28,7 +28,7 @@ _AWS_KEY = "AKIA" + "QX7ZP3LMN5" + "TVRW2K"
 
 
 def configure(parser: Parser) -> None:
-    """How to show it."""
+    """Add the options of `demo`."""
     option(parser, "--svg", "FILE", "write the report as a picture instead", type=Path)
     options.add(parser, "--color")
     examples(parser, "codeloupe demo", "codeloupe demo --svg demo.svg")

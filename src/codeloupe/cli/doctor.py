@@ -23,7 +23,7 @@ _GROUPS = ("codeloupe", "git", "analysers", "agents", "publishing")
 
 
 def configure(parser: Parser) -> None:
-    """Where to look, and how to show it."""
+    """Add the options of `doctor`."""
     options.add(parser, "--repo", "--json")
     examples(parser, "codeloupe doctor", "codeloupe doctor --json")
 

@@ -30,7 +30,7 @@ _BY_WEIGHT = (4, 1, 2, 3)
 
 
 def configure(parser: Parser) -> None:
-    """Add the kind of the hook, and whatever follows."""
+    """Add the kind of the hook, and the words after it."""
     parser.description = _ABOUT
     kinds = ("pre-commit", "pre-push")
     option(parser, "kind", "|".join(kinds), "which hook", choices=kinds)

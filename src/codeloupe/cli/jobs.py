@@ -41,7 +41,7 @@ _EXAMPLES = {
 
 
 def configure(parser: Parser) -> None:
-    """The commands, with their options."""
+    """Add the commands below `jobs`."""
     commands = parser.add_commands(dest="command")
     listing = commands.add_parser("list", help="show the newest jobs", description="Show the newest jobs.")
     option(listing, "--state", "STATE", f"only jobs that are {either(_STATES)}", choices=_STATES, action="append")
@@ -282,7 +282,7 @@ def watched_review(queue: JobQueue, job_id: int, *, quiet: bool) -> Review | Non
     """Follow a job to its end; the review that it made, or None for a pipeline. Raises JobNotDone, and Interrupted."""
     from codeloupe.store.history import DatabaseHistory
 
-    record = _followed(queue, str(job_id), lambda: _state_of(queue.find(job_id)), quiet=quiet)
+    record: JobRecord = _followed(queue, str(job_id), lambda: _state_of(queue.find(job_id)), quiet=quiet)
     if record.outcome is None or record.state.value != "done":
         why = f": {record.reason}" if record.reason else ""
         hint = f"`codeloupe jobs retry {job_id}` tries it again"

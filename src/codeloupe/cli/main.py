@@ -54,7 +54,7 @@ exit codes:
 
 
 def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Namespace], int]]:  # noqa: C901, PLR0912 - one case a verb
-    """What adds the options of a verb, and what does it: its module loads only when the verb is used."""
+    """Return the functions that configure and run a verb. Its module is loaded only if the verb is used."""
     match verb:
         case "review":
             from codeloupe.cli.review import configure, run

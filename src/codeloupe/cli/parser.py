@@ -1,4 +1,4 @@
-"""The one parser of all commands: how help looks, and what is said about wrong words. Loaded on every start."""
+"""The parser of all commands: how help looks, and the messages about wrong words. Loaded on every start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HelpFormatter(argparse.HelpFormatter):
     def add_usage(
         self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None = None
     ) -> None:
-        """One line: what has to be given, what may be, and `[options]` for all that the help lists below."""
+        """Write the usage as one line: required and optional arguments, and `[options]` for the rest."""
         actions = tuple(actions)
         if usage is None and any(map(_has_commands, actions)):
             usage = "%(prog)s COMMAND ..."
@@ -44,7 +44,7 @@ class HelpFormatter(argparse.HelpFormatter):
         return {"?": f"[{word}]", "*": f"[{word} ...]", "+": f"{word} [{word} ...]"}.get(str(action.nargs), word)
 
     def _format_action(self, action: argparse.Action) -> str:
-        """A line for each command, and none for the word that means them in the usage."""
+        """Write a line for each command, and none for the word COMMAND."""
         if not _has_commands(action):
             return super()._format_action(action)
         return "".join(super(HelpFormatter, self)._format_action(each) for each in action._get_subactions())  # type: ignore[attr-defined]  # noqa: SLF001 - it has no other name
@@ -157,7 +157,7 @@ class Parser(argparse.ArgumentParser):
         self._end(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As argparse does it, but help that cannot be written is no success."""
+        """Print as argparse does, but fail if the help cannot be written."""
         if file is sys.stdout:
             sys.stdout.write(message)
             sys.stdout.flush()
@@ -293,7 +293,7 @@ def either(words: Sequence[str]) -> str:
 
 
 def sentence(words: str) -> str:
-    """A line of a list of commands as a sentence: only its first letter changes."""
+    """Return a line of the list of commands as a sentence."""
     return f"{words[:1].upper()}{words[1:]}."
 
 
@@ -315,13 +315,13 @@ def flag(to: argparse._ActionsContainer, names: str, about: str) -> None:
 
 
 def option(to: argparse._ActionsContainer, names: str, value: str | None, about: str, **more: Any) -> None:
-    """Add an option with a value, or a word that is no option; `value` is what the help calls it."""
+    """Add an option with a value, or an argument; the help calls its value `value`."""
     named = more if value is None else {"metavar": value, **more}
     to.add_argument(*names.split(), help=about, **named)
 
 
 def add_command(commands: argparse._SubParsersAction[Parser], name: str, about: str, act: Any) -> Parser:
-    """Add a command below a verb; `arguments.act` is what does it."""
+    """Add a command below a verb; `arguments.act` executes it."""
     command = commands.add_parser(name, help=about, description=sentence(about))
     command.set_defaults(act=act)
     return command

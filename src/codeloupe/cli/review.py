@@ -22,7 +22,7 @@ from codeloupe.system.redaction import redact
 
 
 def configure(parser: Parser) -> None:
-    """Every option of the verb."""
+    """Add the options of `review`."""
     options.add_scope(parser)
     options.add(parser, "--repo")
     how = parser.add_argument_group("how to review")
@@ -116,6 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
                 preview = verbs.run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
                 return 0, lambda output: render_preview(preview, output.format, _layout(output, arguments))
             review, change = _review(scope, loaded, context, arguments)
+            # The text report names the commands itself.
+            if review.hint and all(output.format != "text" for output in outputs):
+                verbs.note(f"no changes to review; {review.hint}", quiet=arguments.quiet)
             # The repository as a command names it; no command would find what was fetched, or came as a diff.
             is_kept = loaded.settings.keep_history and not isinstance(scope, DiffScope) and arguments.repo == here
             more = {

@@ -26,7 +26,7 @@ _TOKENS = {"github.com": ("GH_TOKEN", "GITHUB_TOKEN"), "gitlab.com": ("GITLAB_TO
 
 
 def configure(parser: Parser) -> None:
-    """Every option of the verb."""
+    """Add the options of `worker`."""
     parser.epilog = _EPILOG
     option(parser, "--concurrency", "N", "jobs at a time (default: 4)", type=int, default=4)
     queues = f"which queues to work on (default: {','.join(QUEUES)})"
