@@ -59,6 +59,7 @@ def test_a_review_understands_the_words_of_other_programs(project: GitRepository
             2,
             "hint: `codeloupe commits --since '1 day ago'` reviews commits by time",
         ),
+        (["review", "-"], 2, "hint: --diff-file - reads a diff from standard input"),
         (["scan"], 2, "hint: `codeloupe review` reviews a change"),
         (["review", "--reviewer", "openai"], 2, "hint: `codex` is OpenAI's program"),
         (["agent", "run", "hi", "--agent", "ollama"], 2, "hint: `api` asks any model by its API"),

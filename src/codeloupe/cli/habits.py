@@ -13,8 +13,8 @@ from collections.abc import Mapping
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     # scopes, as in git, gh and pre-commit
     "--cached": ("--staged",),
-    "--last": ("--commit HEAD",),
-    "--last-commit": ("--commit HEAD",),
+    "--last": ("--commit HEAD", "--max 1"),
+    "--last-commit": ("--commit HEAD", "--max 1"),
     "--rev": ("--commit",),
     "--revision": ("--commit",),
     "--sha": ("--commit",),
@@ -24,7 +24,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--base-branch": ("--base",),
     "--target-branch": ("--base",),
     "--compare-branch": ("--base",),
-    "--patch": ("--diff-file",),
     "--stdin": ("--diff-file -",),
     "--after": ("--since",),
     "--before": ("--until",),
@@ -52,8 +51,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--budget": ("--max-budget-usd",),
     "--output-schema": ("--schema",),
     "--json-schema": ("--schema",),
-    "--allowed-tools": ("--tools",),
-    "--allowedTools": ("--tools",),
     "-j": ("--concurrency",),
     "--jobs": ("--concurrency",),
     "--parallel": ("--concurrency",),
@@ -76,8 +73,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--no-colors": ("--color never",),
     "--colour": ("--color",),
     "--silent": ("--quiet",),
-    "--fail-level": ("--fail-on",),
-    "--fail-severity": ("--fail-on",),
     "-?": ("--help",),
 }
 _AGENTS = {
@@ -128,7 +123,8 @@ VALUES: Mapping[str, Mapping[str, str]] = {
 }
 _OPENAI = "`codex` is OpenAI's program; `api` with `--model openai:NAME` asks a model of OpenAI"
 _API = "`api` asks any model by its API: give its provider and name to `--model`, such as openai:gpt-5"
-_COMMAND = "`command` runs a program of your own as the reviewer; the setting `reviewer_command` names it"
+_COMMAND = "`command` runs a program of your own as the reviewer; the setting `review_command` names it"
+_EXIT_ZERO = "`--fail-on critical` exits 1 only for critical findings; in a shell, `|| true` ignores the exit code"
 _AGENT_POINTERS = {
     **dict.fromkeys(("openai", "gpt", "chatgpt"), _OPENAI),
     **dict.fromkeys(("litellm", "ollama", "openrouter"), _API),
@@ -144,10 +140,13 @@ VALUE_POINTERS: Mapping[str, Mapping[str, str]] = {
         "local": f"`offline` runs only static analysers; {_API}",
         "none": "`offline` runs only static analysers, without an agent",
     },
+    "--fail-on": dict.fromkeys(("none", "never", "off"), _EXIT_ZERO),
 }
 # The command that a habit stands for. An empty name is the program itself; `*` is any command that has others below it.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "": {"init": "config init", "dismiss": "history dismiss", "agents": "agent list"},
+    "config": {"list": "show", "ls": "show"},
+    "history": {"log": "list"},
     "*": {"ls": "list", "rm": "remove", "delete": "remove", "view": "show", "check": "validate"},
 }
 _REVIEW = "`codeloupe review` reviews a change; `codeloupe review --reviewer offline` runs only static analysers"
@@ -196,10 +195,9 @@ COMMAND_POINTERS: Mapping[str, Mapping[str, str]] = {
         "resume": "`codeloupe review --resume` continues a review, `codeloupe pipeline resume last` a run",
     },
     "publish": {"gitlab": _GITLAB},
-    "config": dict.fromkeys(("get", "set", "unset", "edit", "list"), _SETTINGS),
+    "config": dict.fromkeys(("get", "set", "unset", "edit"), _SETTINGS),
 }
 _BY_TIME = "`codeloupe commits --since '1 day ago'` reviews commits by time"
-_EXIT_ZERO = "`--fail-on critical` exits 1 only for critical findings; in a shell, `|| true` ignores the exit code"
 _CONFIG = (
     "settings come from codeloupe.yaml at the root of the repository, and from CODELOUPE_* variables; "
     "`codeloupe config show` shows them"
@@ -208,6 +206,7 @@ _EVERYTHING = "`codeloupe review 0..HEAD` reviews every committed file"
 _TWO_ENDS = "give both ends as a range: `codeloupe review main...HEAD`"
 _PATHS = "give files and folders as arguments: `codeloupe review src/app.py`"
 _VERSION = "`codeloupe --version` prints the version"
+_LOG = "`git log --oneline --since='1 day ago'` lists the commits, at no cost"
 _REDIRECT = "the result is printed; redirect it to a file: > FILE"
 _RENDER = "`codeloupe history render last --format json` prints a stored review as JSON"
 _CONFIGURED: Mapping[str, str] = dict.fromkeys(("--config", "-c", "--settings"), _CONFIG)
@@ -220,6 +219,8 @@ _REVIEWING: Mapping[str, str] = {
     "--watch": "run it again after each change: an agent is asked only about new code",
     "--no-progress": "`--quiet` prints only the result",
 }
+_DIFF = "`--diff-file FILE` reviews a diff; `--preview` lists the files of the change"
+_SEVERITIES = "`--fail-on` is the severity to exit 1 at, `--min-severity` the severity to show findings at"
 _EXIT_ZERO_NAMES = ("--exit-zero", "--no-fail", "--soft-fail", "--no-error")
 # The hint for an option that does not exist, by the command.
 OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
@@ -232,10 +233,10 @@ OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("--from", "--to", "--from-ref", "--to-ref", "--head", "--range"), _TWO_ENDS),
         **dict.fromkeys(("--files", "--file", "--path", "--paths", "-f"), _PATHS),
         "--select": "`--experts A,B` chooses the experts of agents",
-        "--severity": "`--fail-on` is the severity to exit 1 at, `--min-severity` the severity to show findings at",
+        **dict.fromkeys(("--severity", "--fail-level", "--level"), _SEVERITIES),
         "--unstaged": "`--uncommitted` reviews what is not committed, staged or not",
         "--branch": "`--base main` reviews this branch; `codeloupe review main...other` reviews another one",
-        "--diff": "`--diff-file FILE` reviews a diff; `--preview` lists the files of the change",
+        **dict.fromkeys(("--diff", "--patch", "-p"), _DIFF),
         "--prompt": "`--context-file FILE` says what the change is for; REVIEW.md in the repository holds instructions",
     },
     "commits": {
@@ -246,7 +247,7 @@ OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
         "--staged": "`codeloupe review --staged` reviews what is staged",
         "--all": "`--branch NAME` names a branch; one sweep reviews one branch",
         "--no-merges": "a merge is reviewed as one change; `--merges` reviews the commits inside of it",
-        "--preview": "`git log --oneline --since='1 day ago'` lists the commits, at no cost",
+        **dict.fromkeys(("--preview", "--dry-run"), _LOG),
     },
     "agent run": {
         **_PRINTING,
@@ -255,7 +256,9 @@ OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
             ("--dangerously-skip-permissions", "--yolo", "--full-auto"),
             "`--permission-mode bypassPermissions` lets the agent do everything without asking",
         ),
+        **dict.fromkeys(("--allowedTools", "--allowed-tools"), "`--tools A,B` names the tools that the agent has"),
     },
+    "pipeline run": {**_PRINTING, "--dry-run": "`codeloupe pipeline validate FILE` checks a pipeline, at no cost"},
     "history show": {**_PRINTING, "--json": _RENDER, "--format": _RENDER},
     "history list": {**_PRINTING, "--since": "`--limit N` shows the newest N"},
     "config schema": {**_PRINTING, "--json": "it prints JSON already"},

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from codeloupe import __version__
+from codeloupe.cli import habits
 from codeloupe.cli.parser import Parser, either, examples, option, sentence, with_our_command
 from codeloupe.errors import hints_for_the_program
 
@@ -126,9 +127,10 @@ def _command_hint(word: str) -> str:
     if ".." in word or os.path.lexists(word):
         return f"did you mean `codeloupe review {word}`?"
     found: list[str] = []
+    meant = habits.COMMANDS["*"].get(word, word)
     for name, command in build_parser(list(VERBS)).commands().items():
-        if word in command.commands():
-            found.append(f"`codeloupe {name} {word}`")
+        if meant in command.commands():
+            found.append(f"`codeloupe {name} {meant}`")
     return f"did you mean {either(found)}?" if found else ""
 
 

@@ -85,7 +85,9 @@ def add_scope(parser: Parser) -> None:
 
 
 def scope_of(arguments: argparse.Namespace) -> scope.ScopeRequest:
-    """The scope the options name; words that name files are left in `arguments.guessed`. Raises UsageError."""
+    """Return the scope that the options name; put words that name files in `arguments.guessed`. Raise UsageError."""
+    if "-" in arguments.words:
+        raise UsageError("'-' is not a path", hint="--diff-file - reads a diff from standard input")
     # Two dots that are no step to the folder above, and no file has that name.
     dots = re.compile(r"(?<![/.])\.\.|\.\.(?![/.]|$)")
     ranges = [word for word in arguments.words if dots.search(word) and not os.path.lexists(arguments.repo / word)]

@@ -271,7 +271,7 @@ def _our_value(option: str, value: str, *, end: Callable[..., NoReturn]) -> str:
     for part in value.split(","):
         word = part.strip().lower()
         if word in pointers:
-            end(f"{option}: there is no {option.lstrip('-')} {part.strip()!r}", hint=pointers[word])
+            end(f"{option} has no value {part.strip()!r}", hint=pointers[word])
         meant.append(aliases.get(word, part))
     return ",".join(meant)
 

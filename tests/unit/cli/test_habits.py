@@ -9,6 +9,7 @@ import pytest
 from codeloupe.cli import habits
 from codeloupe.cli.main import VERBS, build_parser, main
 from codeloupe.cli.parser import Parser, with_our_options
+from codeloupe.config.schema import Settings
 from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES
 from codeloupe.reports import FORMATS, SWEEP_FORMATS
 
@@ -46,6 +47,8 @@ def test_every_alias_of_a_command_is_a_command() -> None:
     for words in habits.COMMANDS[""].values():
         verb, name = words.split()
         assert name in parser.commands()[verb].commands()
+    for group in habits.COMMANDS.keys() - {"", "*"}:
+        assert set(habits.COMMANDS[group].values()) <= set(parser.commands()[group].commands())
     below = {name for command in parser.commands().values() for name in command.commands()}
     assert set(habits.COMMANDS["*"].values()) <= below
 
@@ -68,6 +71,12 @@ def test_every_option_in_a_pointer_exists_where_it_is_shown() -> None:
             assert habit not in known[command], (command, habit)
             named = [quoted.split()[0] for quoted in QUOTED.findall(hint) if quoted.startswith("--")]
             assert set(named) <= known[command], (command, habit, hint)
+
+
+def test_every_name_in_a_pointer_of_a_value_is_a_reviewer_or_a_setting() -> None:
+    hints = {hint for pointers in habits.VALUE_POINTERS.values() for hint in pointers.values()}
+    named = {quoted for hint in hints for quoted in QUOTED.findall(hint) if re.fullmatch("[a-z_]+", quoted)}
+    assert named - {*REVIEWER_NAMES, *Settings.__struct_fields__} == set()
 
 
 def test_no_pointer_is_shadowed_by_an_alias() -> None:
@@ -137,12 +146,15 @@ def test_a_habit_means_an_option_that_the_command_has(command: str, typed: str, 
         ("review --all-files", "review has no option --all-files", "`codeloupe review 0..HEAD`"),
         ("review --exit-zero", "review has no option --exit-zero", "`--fail-on critical`"),
         ("review --config x.yaml", "review has no option --config", "settings come from codeloupe.yaml"),
-        ("review --reviewer openai", "--reviewer: there is no reviewer 'openai'", "`codex` is OpenAI's program"),
+        ("review --reviewer openai", "--reviewer has no value 'openai'", "`codex` is OpenAI's program"),
         ("review --max 3", "review has no option --max", "did you mean --max-budget-usd, --max-tokens or --max-req"),
         ("review -o json", "-o/--output: 'json' is a format: give --format json", "codeloupe review --help"),
         ("commits --output markdown", "-o/--output: 'markdown' is a format", "codeloupe commits --help"),
         ("doctor --output a.txt", "doctor has no option --output", "the result is printed"),
         ("history show --json", "history show has no option --json", "`codeloupe history render last --format json`"),
+        ("review --fail-on never", "--fail-on has no value 'never'", "`--fail-on critical` exits 1 only"),
+        ("commits --dry-run", "commits has no option --dry-run", "`git log --oneline"),
+        ("ls", "'ls' is not a command", "did you mean `codeloupe agent list`, `codeloupe pipeline list`"),
         ("lint", "'lint' is not a command", "`codeloupe review` reviews a change"),
         ("login", "'login' is not a command", "agents have their own logins"),
         ("show", "'show' is not a command", "did you mean `codeloupe jobs show`, `codeloupe history show`"),
@@ -177,6 +189,7 @@ def test_a_habit_without_one_meaning_ends_with_a_pointer(
         ("help init", "codeloupe config init [options]"),
         ("help help", "codeloupe COMMAND ..."),
         ("init -h", "codeloupe config init [options]"),
+        ("config list -h", "codeloupe config show [options]"),
         ("jobs ls -h", "codeloupe jobs list [options]"),
         ("pipeline rm -h", "codeloupe pipeline remove RUN [options]"),
     ],
