@@ -133,7 +133,7 @@ async def review(
         saved = _saved(outcome, job, team, conditions)
         if options.get("since_last", False):
             outcome = since_last(outcome, plan, earlier)
-        if not settings.keep_history:
+        if not settings.keep_history or outcome.is_empty:
             return outcome
         saved = replace(saved, raw_outputs=answers.texts)
         return await store_review(outcome, saved, opened=calls.opened_history, emit=emit)

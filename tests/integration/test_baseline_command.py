@@ -54,7 +54,7 @@ def test_a_legacy_code_base_is_adopted_and_only_what_is_new_counts(faulty: GitRe
 
 
 def test_a_finding_of_a_sweep_is_adopted_like_one_of_a_review(faulty: GitRepository) -> None:
-    words = ["commits", "--max", "1", "--since", "2000-01-01", "--reviewer", "offline", "--strict", "--output", "json"]
+    words = ["commits", "--max", "1", "--since", "2000-01-01", "--reviewer", "offline", "--strict", "--format", "json"]
     swept = codeloupe(*words, cwd=faulty.path)
     assert swept.exit_code == 1
     faulty.path.joinpath("sweep.json").write_text(swept.stdout)

@@ -84,7 +84,7 @@ def test_json_has_every_commit_and_nothing_else_is_on_standard_output(tmp_path: 
 def test_an_empty_range_is_an_empty_document_and_no_failure(tmp_path: Path) -> None:
     make_commits(tmp_path / "old", numbered_commits(2))
     with StandInServer() as server:
-        ended = commits(server, tmp_path / "old", "--output", "json", "--strict")
+        ended = commits(server, tmp_path / "old", "--format", "json", "--strict")
         assert server.requests == ()
     assert ended.exit_code == 0
     assert ended.json()["summary"].startswith("0 commits reviewed, 0 OK")
@@ -101,7 +101,7 @@ def test_an_empty_range_is_an_empty_document_and_no_failure(tmp_path: Path) -> N
         (["main..main", "--branch", "main"], "exclude each other"),
         (["main"], "is no range"),
         (["--max", "0"], "leaves no commit"),
-        (["--output", "html"], "--output"),
+        (["--format", "html"], "--format"),
         (["--timeout", "0"], "--timeout"),
     ],
 )
@@ -109,7 +109,7 @@ def test_what_cannot_be_begun_exits_2_in_words_and_leaves_no_file(
     project: Path, tmp_path: Path, words: list[str], said: str
 ) -> None:
     with StandInServer() as server:
-        ended = commits(server, project, "--save", str(tmp_path / "out"), *words)
+        ended = commits(server, project, "-o", str(tmp_path / "out"), *words)
         assert server.requests == ()
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert said in ended.stderr
@@ -121,7 +121,7 @@ def test_outside_of_a_repository_and_before_the_first_commit_it_says_so(tmp_path
     (tmp_path / "nothing").mkdir()
     GitRepository(tmp_path / "new")
     for folder, said in (("nothing", "not inside a git repository"), ("new", "no commits yet")):
-        ended = codeloupe("commits", "--output", "json", cwd=tmp_path / folder)
+        ended = codeloupe("commits", "--format", "json", cwd=tmp_path / folder)
         assert (ended.exit_code, ended.stdout) == (2, "")
         assert said in ended.stderr
 
@@ -130,7 +130,7 @@ def test_outside_of_a_repository_and_before_the_first_commit_it_says_so(tmp_path
 def test_the_real_claude_program_reviews_commits_each_with_its_own_diff(tmp_path: Path) -> None:
     make_commits(tmp_path / "two", numbered_commits(2))
     with StandInServer(reply=by_number({1: Json({"findings": [claim(1, "medium")]})})) as server:
-        ended = commits(server, tmp_path / "two", "--max", "2", "--output", "json", agent="claude_cli")
+        ended = commits(server, tmp_path / "two", "--max", "2", "--format", "json", agent="claude_cli")
         asked = [request for request in server.requests if not request.auxiliary]
     document = ended.json()
     assert ended.exit_code == 0, ended.stderr
@@ -146,7 +146,7 @@ def test_the_real_claude_program_reviews_commits_each_with_its_own_diff(tmp_path
 def test_without_any_agent_the_analysers_sweep(tmp_path: Path) -> None:
     made = [Made(message="add", files={"a.py": "import os\n\n\ndef f(x):\n    return eval(x)\n"})]
     make_commits(tmp_path / "one", made)
-    document = codeloupe("commits", "--max", "1", "--output", "json", cwd=tmp_path / "one").json()
+    document = codeloupe("commits", "--max", "1", "--format", "json", cwd=tmp_path / "one").json()
     assert document["reviewer"]["type"] == "offline"
     assert document["commits"][0]["experts"] == []
     assert any(finding["evidence"] == "a.py:5" and finding["expert"] == "ruff" for finding in document["findings"])

@@ -180,6 +180,14 @@ def test_another_base_may_be_named(forge: Forge, clone: Path) -> None:
     assert "against older" in named.json()["scope"]["description"]
 
 
+@pytest.mark.defect("E16")
+def test_an_unknown_base_suggests_the_nearest_branch_of_the_remote(forge: Forge, clone: Path) -> None:
+    forge.push("topic~1:refs/heads/older")
+    ended = pull(clone, "--base", "oldre")
+    assert ended.exit_code == 2
+    assert "hint: did you mean older? " in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "where", "exit_code", "words"),
     [

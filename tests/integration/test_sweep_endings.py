@@ -36,7 +36,7 @@ def environment(server: StandInServer, agent: str) -> dict[str, str]:
 
 def sweeping(server: StandInServer, path: Path, *words: str, agent: str) -> AbstractContextManager[Running]:
     """A sweep in the background."""
-    command = (str(PROGRAM), "commits", "--reviewer", agent, "--output", "json", *words)
+    command = (str(PROGRAM), "commits", "--reviewer", agent, "--format", "json", *words)
     return at_work(path, *command, variables=environment(server, agent))
 
 
@@ -128,7 +128,7 @@ def test_after_an_end_in_the_middle_only_the_missing_commits_are_bought(
         assert stored() == bought
         held.clear()
         server.clear()
-        flags = ("commits", "--reviewer", agent, "--output", "json", *words)
+        flags = ("commits", "--reviewer", agent, "--format", "json", *words)
         again = codeloupe(*flags, cwd=path, environment=environment(server, agent))
         assert sorted(number_of(request) for request in server.requests if not request.auxiliary) == list(
             range(count // 2)

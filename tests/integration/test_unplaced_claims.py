@@ -118,7 +118,7 @@ def test_no_format_invents_a_line_or_a_pass_and_a_saved_review_is_judged_alike(p
 @pytest.mark.defect("T12")
 def test_a_sweep_shows_such_a_commit_as_incomplete_and_gives_it_no_score(project: Path) -> None:
     with StandInServer(reply=Model(UNPLACED)) as server:
-        ended = run(server, project, "commits", "HEAD~1..HEAD", "--reviewer", "api", "--output", "json")
+        ended = run(server, project, "commits", "HEAD~1..HEAD", "--reviewer", "api", "--format", "json")
     document = json.loads(ended.stdout)
     (commit,) = document["commits"]
     assert (ended.exit_code, commit["verdict"], commit["score"], document["score"]) == (3, "INCOMPLETE", None, None)

@@ -64,7 +64,7 @@ def test_a_sweep_on_workers_ends_as_one_here_and_nothing_is_bought_twice(
 ) -> None:
     clone = project(tmp_path, 2, reviewer="api")
     environment = environment_of(postgres_url, standin, "api", tmp_path / "home")
-    words = ("commits", "origin/main~2..origin/main", "--output", "json")
+    words = ("commits", "origin/main~2..origin/main", "--format", "json")
     with fleet(tmp_path, environment, count=1) as workers:
         ended = codeloupe(*words, "--on-workers", cwd=clone.path, environment=environment)
         assert ended.exit_code == 0, ended.stderr
@@ -114,6 +114,21 @@ def test_a_pull_request_is_reviewed_on_a_worker_with_the_exit_code_of_its_findin
         gone = codeloupe(*words, cwd=clone.path, environment=environment)
         assert gone.exit_code == 2, gone.stderr
         assert "no pull request 7" in gone.stderr
+
+
+@pytest.mark.defect("E17")
+def test_a_review_of_no_change_on_a_worker_is_shown_and_not_stored(
+    tmp_path: Path, postgres_url: str, standin: StandInServer
+) -> None:
+    clone = project(tmp_path, 1, reviewer="offline")
+    environment = environment_of(postgres_url, standin, "api", tmp_path / "home")
+    with fleet(tmp_path, environment, count=1):
+        words = ("review", "origin/main..origin/main", "--reviewer", "offline", "--json", "--on-workers")
+        ended = codeloupe(*words, cwd=clone.path, environment=environment)
+        assert ended.exit_code == 0, ended.stderr
+        assert ended.json()["nothing_to_review"] is True
+    stored = codeloupe("history", "list", "--all-repositories", "--json", cwd=clone.path, environment=environment)
+    assert stored.json()["entries"] == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.cli.parser import Parser, add_examples, flag, option, sentence
 from codeloupe.cli.progress import AgentProgress, choose_mode
 from codeloupe.cli.verbs import Interrupted, loaded_by, note, run_to_end, set_up_logging, write_result
 from codeloupe.config.kinds import either
@@ -22,43 +22,57 @@ from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Permis
 from codeloupe.reports.json_v1 import json_text
 from codeloupe.system.untrusted import terminal
 
+_EXAMPLES = {
+    "": ("codeloupe agent list", "codeloupe agent run 'What does src/app.py do?'"),
+    "run": (
+        "codeloupe agent run 'What does src/app.py do?'",
+        "codeloupe agent run --agent codex --prompt-file task.md --json",
+        "git log -5 | codeloupe agent run --agent claude_cli --tools none",
+    ),
+    "list": ("codeloupe agent list", "codeloupe agent list --json"),
+}
+
 
 def configure(parser: Parser) -> None:
-    """The verbs below `agent`."""
+    """Add the commands below `agent`."""
     actions = parser.add_commands(dest="action")
-    run_parser = actions.add_parser("run", help="ask an agent", description="Ask an agent and print its answer.")
+    about = "ask an agent and print its answer"
+    run_parser = actions.add_parser("run", help=about, description=sentence(about))
     asking = run_parser.add_argument_group("asking")
-    option(asking, "prompt", "PROMPT", "what to ask; without it, standard input is read", nargs="?")
+    option(asking, "prompt", "PROMPT", "what to ask (default: standard input)", nargs="?")
     option(asking, "--prompt-file", "FILE", "read the prompt from a file", type=Path)
-    agents = f"{either(AGENT_NAMES)}; may be repeated: the next one is used if one is missing"
+    agents = f"{either(AGENT_NAMES)}; may be repeated: the next is used if one is missing"
     option(asking, "--agent", "NAME", agents, action="append")
     options.add(asking, "--model")
-    option(asking, "--fallback-model", "MODEL", "the model to ask when that one is overloaded")
-    option(asking, "--system-prompt", "TEXT", "used instead of the agent's own")
-    option(asking, "--append-system-prompt", "TEXT", "appended to the agent's own")
-    option(asking, "--context", "FILE", "a file to send along", action="append", type=Path, default=[])
-    option(asking, "--schema", "FILE", "a JSON Schema that the answer must fit", type=Path)
-    option(asking, "--resume", "SESSION", "continue an earlier session that was kept")
-    flag(asking, "--fork", "with --resume: continue in a new session, and keep the old one")
-    flag(asking, "--keep-session", "keep the session, to continue it later")
+    option(asking, "--fallback-model", "MODEL", "the model to use if that one is overloaded")
+    option(asking, "--system-prompt", "TEXT", "replace the agent's own")
+    option(asking, "--append-system-prompt", "TEXT", "append to the agent's own")
+    option(asking, "--context", "FILE", "a file to send with the prompt", action="append", type=Path, default=[])
+    option(asking, "--schema", "FILE", "a JSON Schema that the answer must match", type=Path)
+    option(asking, "--resume", "SESSION", "continue a stored session")
+    flag(asking, "--fork", "with --resume: continue in a copy of the session")
+    flag(asking, "--keep-session", "store the session, to continue it later")
     limits = run_parser.add_argument_group("limits")
-    option(limits, "--working-dir", "DIR", "where the agent works", type=Path, default=Path())
+    option(limits, "--working-dir", "DIR", "where the agent works (default: here)", type=Path, default=Path())
     modes, usual = [mode.value for mode in PermissionMode], PermissionMode.DONT_ASK.value
     about_modes = f"{', '.join(modes)} (default: {usual})"
     option(limits, "--permission-mode", "MODE", about_modes, choices=modes, default=usual)
-    option(limits, "--tools", "A,B", "its tools; none for no tools (default: its read-only set)")
-    option(limits, "--timeout", "SECONDS", "stop after this time, for all attempts together", type=float)
-    option(limits, "--idle-timeout", "SECONDS", "stop it after this long without output", type=float)
-    option(limits, "--max-turns", "N", "how many turns it may take", type=int)
-    option(limits, "--max-budget-usd", "USD", "how much it may cost", type=float)
+    option(limits, "--tools", "A,B", "its tools, or none (default: its read-only set)")
+    option(limits, "--timeout", "SECONDS", "stop after this time, all attempts together", type=float)
+    option(limits, "--idle-timeout", "SECONDS", "stop after this time without output", type=float)
+    option(limits, "--max-turns", "N", "stop after N turns", type=int)
+    option(limits, "--max-budget-usd", "USD", "stop before the cost exceeds this", type=float)
     options.add(limits, "--wait-for-quota")
-    flag(limits, "--fresh", "ask again even if the same was asked before")
+    flag(limits, "--fresh", "ignore stored answers and ask again")
     showing = run_parser.add_argument_group("showing")
-    option(showing, "--label", "NAME=VALUE", "for events and logs", action="append", default=[])
-    flag(showing, "--json", "the whole result, for programs")
+    option(
+        showing, "--label", "NAME=VALUE", "a label for events and logs (may be repeated)", action="append", default=[]
+    )
+    flag(showing, "--json", "print the whole result as JSON")
     options.add_loudness(showing, quiet="print only the answer")
     about = "show which agents are available"
-    options.add(actions.add_parser("list", help=about, description="Show which agents are here."), "--json")
+    options.add(actions.add_parser("list", help=about, description=sentence(about)), "--json")
+    add_examples(parser, _EXAMPLES)
 
 
 def request_of(arguments: argparse.Namespace) -> AgentRequest:

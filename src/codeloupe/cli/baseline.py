@@ -8,7 +8,7 @@ from pathlib import Path
 
 from codeloupe.cli import options
 from codeloupe.cli.history import here
-from codeloupe.cli.parser import Parser, add_command, flag, option
+from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
 from codeloupe.cli.verbs import note, set_up_logging, write_result
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
@@ -31,31 +31,41 @@ still shown, as suppressed, but does not count. For an untrusted change the base
 A comment in the code does the same for one place, on the line or above it, and needs a reason too:
   # codeloupe: ignore[security] the table's name is a constant
 """
+_EXAMPLES = {
+    "": ("codeloupe baseline add --all --reason 'old code' --expires 2030-01-31", "codeloupe baseline list"),
+    "add": (
+        "codeloupe baseline add src/app.py:12 --reason 'checked by Ada'",
+        "codeloupe baseline add --all --reason 'old code' --expires 2030-01-31",
+    ),
+    "list": ("codeloupe baseline list", "codeloupe baseline list --json"),
+    "prune": ("codeloupe baseline prune --dry-run",),
+}
 
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `baseline` to its parser."""
-    parser.description = "Maintain the list of known findings that do not count."
+    parser.description = "List, add and remove findings that are accepted and do not count."
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
     add = add_command(verbs, "add", "add findings of a review to the baseline", _add)
-    about = "a finding, by 6 or more characters of its fingerprint, or by its place (a.py:12)"
+    about = "a finding: 6 or more characters of its fingerprint, or its place (a.py:12)"
     option(add, "fingerprint", "FINGERPRINT", about, nargs="*")
-    flag(add, "--all", "every finding of the review that counts")
-    option(add, "--reason", "TEXT", "why they do not count", required=True)
-    option(add, "--owner", "NAME", "who answers for it", default="")
-    option(add, "--expires", "DATE", "the last day on which it holds, as YYYY-MM-DD")
-    listed = add_command(verbs, "list", "show the entries, with the expired and unused ones marked", _list)
-    prune = add_command(verbs, "prune", "remove the entries that have expired or are unused", _prune)
-    flag(prune, "--dry-run", "only say what would be removed")
+    flag(add, "--all", "every open finding of the review")
+    option(add, "--reason", "TEXT", "why they are accepted", required=True)
+    option(add, "--owner", "NAME", "who is responsible for the entry", default="")
+    option(add, "--expires", "DATE", "the last day of the entry, as YYYY-MM-DD")
+    listed = add_command(verbs, "list", "list the entries, and mark expired and unused ones", _list)
+    prune = add_command(verbs, "prune", "remove entries that are expired or unused", _prune)
+    flag(prune, "--dry-run", "show what would be removed, and change nothing")
     for verb in (add, listed, prune):
         source = verb.add_mutually_exclusive_group()
-        what = "a saved review or sweep" if verb is add else "a saved review"
-        option(source, "--review", "ID", f"{what}, as `codeloupe history list` has it (default: the last)")
-        option(source, "--from", "FILE", "a JSON report instead; - is stdin", dest="report", type=Path)
+        what = "a stored review or sweep" if verb is add else "a stored review"
+        option(source, "--review", "ID", f"{what}, by its id (default: the last)")
+        option(source, "--from", "FILE", "a JSON report instead; - is standard input", dest="report", type=Path)
         options.add(verb, "--repo")
     options.add(listed, "--json", "--color")
     options.add(prune, "--json")
+    add_examples(parser, _EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.cli.parser import Parser, examples, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.review import flags_of
-from codeloupe.cli.verbs import Interrupted, Made, Output, deliver, loaded_by, note, run_to_end, set_up_logging
+from codeloupe.cli.verbs import (
+    Interrupted,
+    Made,
+    Output,
+    add_output_options,
+    deliver,
+    loaded_by,
+    note,
+    outputs_of,
+    run_to_end,
+    set_up_logging,
+)
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
@@ -22,29 +32,29 @@ from codeloupe.runtime import review_commits
 DEFAULT_SINCE = "24 hours ago"
 _EPILOG = """\
 Each commit is reviewed on its own, with the checklist for its kind. A merge is reviewed as one change against its
-first parent; with --merges or --author, each commit that it brought in is reviewed, and the merge only for what it
-changed itself. Answers are kept: after an interruption, run the same command again to review only the missing commits.
+first parent; with --merges or --author, each commit inside of it is reviewed, and the merge only for what it changed
+itself. Answers are stored: after an interruption, run the same command again to review only the missing commits.
 """
 
 
 def configure(parser: Parser) -> None:
-    """Every option of the verb."""
+    """Add the options of `commits`."""
     parser.epilog = _EPILOG
     # Options of a review that a sweep does not have; the settings of files and variables hold for them.
     absent = ("include", "exclude", "fail_on", "min_severity", "experts", "passes", "lanes")
     parser.set_defaults(**dict.fromkeys(absent))
     which = parser.add_argument_group(f"which commits (default: of HEAD, since {DEFAULT_SINCE})")
     option(which, "range", "A..B", "the commits of B that are not in A", nargs="?")
-    option(which, "--since", "DATE", "from then on, such as '1 hour ago' or 2024-05-31")
-    option(which, "--until", "DATE", "up to then")
-    option(which, "--branch", "B", "of this branch")
+    option(which, "--since", "DATE", "commits after this: '1 hour ago' or 2024-05-31")
+    option(which, "--until", "DATE", "commits before this")
+    option(which, "--branch", "B", "the commits of this branch")
     option(which, "--author", "A", "by authors whose name or email contains this text")
-    option(which, "--max", "N", "at most the newest N", type=int)
+    option(which, "--max", "N", "only the newest N", type=int)
     flag(which, "--merges", "review the commits inside merges one by one")
     options.add(parser, "--repo")
     how = parser.add_argument_group("how to review")
     options.add(how, *options.ASKING, "--verify", "--on-workers")
-    flag(how, "--untrusted", "treat the commits as hostile: ignore their settings and guidance")
+    flag(how, "--untrusted", "ignore settings and guidance of the commits")
     limits = parser.add_argument_group("limits")
     option(limits, "--timeout", "SECONDS", "for each call (default: 300)", type=float)
     options.add(limits, *options.SPENDING, "--fresh")
@@ -52,11 +62,16 @@ def configure(parser: Parser) -> None:
     flag(judging, "--strict", "exit 1 if there is a high or critical finding")
     options.add(judging, "--on-incomplete")
     showing = parser.add_argument_group("showing")
-    formats = f"{', '.join(SWEEP_FORMATS)} (default: text)"
-    option(showing, "--output --format", "FORMAT", formats, choices=SWEEP_FORMATS, default="text")
-    option(showing, "--save -o", "FILE", "write the result to a file", type=Path)
+    add_output_options(showing, SWEEP_FORMATS)
     options.add(showing, "--color")
     options.add_loudness(showing, quiet="print only the result")
+    examples(
+        parser,
+        "codeloupe commits                            # the last 24 hours",
+        "codeloupe commits --since yesterday --author ada",
+        "codeloupe commits v1.0..HEAD --strict        # exit 1 for high findings",
+        "codeloupe commits --max 5 --format markdown -o sweep.md",
+    )
 
 
 def query_of(arguments: argparse.Namespace) -> CommitQuery:
@@ -85,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Review the commits, and write the result where it belongs."""
     set_up_logging(verbose=arguments.verbose)
     query = query_of(arguments)
+    outputs = outputs_of(arguments)
     loading = settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments))
     loaded = loaded_by(loading, quiet=arguments.quiet)
 
@@ -95,13 +111,16 @@ def run(arguments: argparse.Namespace) -> int:
             sweep = sweep_on_workers(query, loaded, arguments)
         else:
             sweep = _sweep(query, loaded.settings, arguments)
-        if arguments.save is not None:
+        if all(output.path is not None for output in outputs):
             note(sweep.summary, quiet=arguments.quiet)
-        look = options.look_of(arguments.color, to_file=arguments.save is not None)
-        layout = Layout(**look, verbose=arguments.verbose)
-        return sweep.exit_code, lambda output: render_sweep(sweep, output.format, layout)
 
-    return deliver((Output(arguments.output, arguments.save),), make, quiet=arguments.quiet)
+        def show(output: Output) -> str:
+            look = options.look_of(arguments.color, to_file=output.path is not None)
+            return render_sweep(sweep, output.format, Layout(**look, verbose=arguments.verbose))
+
+        return sweep.exit_code, show
+
+    return deliver(outputs, make, quiet=arguments.quiet)
 
 
 def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace) -> CommitSweep:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser, add_command, flag, option
+from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
 from codeloupe.cli.verbs import note, output_file, run_to_end
 from codeloupe.config import files
 from codeloupe.config.loading import load_settings, load_settings_from_disk
@@ -19,22 +19,30 @@ from codeloupe.store import without_password
 from codeloupe.system.untrusted import without_log_commands
 
 _FILE_NAME = files.REPOSITORY_FILE_NAMES[0]
+_EXAMPLES = {
+    "": ("codeloupe config init", "codeloupe config show"),
+    "init": ("codeloupe config init",),
+    "show": ("codeloupe config show", "codeloupe config show --json"),
+    "validate": ("codeloupe config validate", "codeloupe config validate codeloupe.yaml"),
+    "schema": ("codeloupe config schema > codeloupe.schema.json",),
+}
 
 
 def configure(parser: Parser) -> None:
     """Add the four verbs below `config` to its parser."""
-    parser.description = "Write, show, check and describe the configuration."
+    parser.description = "Write, show and check settings."
     verbs = parser.add_commands(dest="config_verb")
-    about = f"write a {_FILE_NAME} with the keys of a repository, all as comments"
+    about = f"write a {_FILE_NAME} with every setting as a comment"
     init = add_command(verbs, "init", about, _init)
     flag(init, "--force", f"replace {_FILE_NAME} if there is one")
     show = add_command(verbs, "show", "show every setting and where it comes from", _show)
     options.add(show, "--json")
-    validate = add_command(verbs, "validate", "check the configuration files", _validate)
+    validate = add_command(verbs, "validate", "check the settings files", _validate)
     option(validate, "file", "FILE", "check this file only", nargs="?", type=Path)
-    add_command(verbs, "schema", "print the JSON Schema of the configuration file", _schema)
+    add_command(verbs, "schema", "print the JSON Schema of the settings file", _schema)
     for verb in (init, show, validate):
         options.add(verb, "--repo")
+    add_examples(parser, _EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

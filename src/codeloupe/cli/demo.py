@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser, option
+from codeloupe.cli.parser import Parser, examples, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.verbs import Made, Output, deliver, run_to_end, set_up_logging
 from codeloupe.config.schema import Settings
@@ -28,9 +28,10 @@ _AWS_KEY = "AKIA" + "QX7ZP3LMN5" + "TVRW2K"
 
 
 def configure(parser: Parser) -> None:
-    """How to show it."""
-    option(parser, "--svg", "FILE", "write the result as a picture instead", type=Path)
+    """Add the options of `demo`."""
+    option(parser, "--svg", "FILE", "write the report as a picture instead", type=Path)
     options.add(parser, "--color")
+    examples(parser, "codeloupe demo", "codeloupe demo --svg demo.svg")
 
 
 def run(arguments: argparse.Namespace) -> int:

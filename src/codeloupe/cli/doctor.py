@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser
+from codeloupe.cli.parser import Parser, examples
 from codeloupe.cli.verbs import loaded_by, run_to_end, set_up_logging, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.doctor import check_settings
@@ -23,8 +23,9 @@ _GROUPS = ("codeloupe", "git", "analysers", "agents", "publishing")
 
 
 def configure(parser: Parser) -> None:
-    """Where to look, and how to show it."""
+    """Add the options of `doctor`."""
     options.add(parser, "--repo", "--json")
+    examples(parser, "codeloupe doctor", "codeloupe doctor --json")
 
 
 def run(arguments: argparse.Namespace) -> int:

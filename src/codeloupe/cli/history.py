@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import Path
 
 from codeloupe import history as saved
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser, add_command, flag, option
-from codeloupe.cli.verbs import Output, deliver, note, set_up_logging, size_of, write_result
+from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
+from codeloupe.cli.verbs import Output, deliver, note, output_path, set_up_logging, size_of, write_result
 from codeloupe.errors import UsageError
 from codeloupe.findings.compare import compare_reviews
 from codeloupe.git.identity import find_identity
@@ -30,55 +29,72 @@ from codeloupe.system.untrusted import terminal, without_log_commands
 
 _WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
 _LIST = "`codeloupe history list` shows the others"
+_EXAMPLES = {
+    "": ("codeloupe history list", "codeloupe history show last"),
+    "list": ("codeloupe history list", "codeloupe history list --branch main --limit 5 --json"),
+    "show": ("codeloupe history show", "codeloupe history show last --verbose"),
+    "render": (
+        "codeloupe history render last --format html -o review.html",
+        "codeloupe history render last --fail-on medium",
+    ),
+    "compare": ("codeloupe history compare 3f2a last",),
+    "trends": ("codeloupe history trends", "codeloupe history trends --by week --weeks 4"),
+    "dismiss": (
+        "codeloupe history dismiss",
+        "codeloupe history dismiss 1a2b3c --reason 'the input is a constant'",
+        "codeloupe history dismiss 1a2b3c --undo",
+    ),
+    "prune": ("codeloupe history prune --older-than 90d --dry-run", "codeloupe history prune --keep 100"),
+}
 
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `history` to its parser."""
-    parser.description = "Show, compare and re-judge saved reviews; see trends."
+    parser.description = "Show, compare and re-judge stored reviews."
     verbs = parser.add_commands(dest="action")
     an_id = "an id, the beginning of one (4 characters or more), or `last`"
-    listed = add_command(verbs, "list", "what is saved, the newest first", _list)
+    listed = add_command(verbs, "list", "list stored reviews and sweeps, the newest first", _list)
     option(listed, "--limit", "N", "show at most N (default: 20)", type=int, default=20)
     option(listed, "--branch", "NAME", "only reviews made on this branch")
 
-    show = add_command(verbs, "show", "one saved review, or the commits of a sweep", _show)
+    show = add_command(verbs, "show", "show a stored review, or the commits of a sweep", _show)
     option(show, "id", "ID", f"{an_id} (default: last)", nargs="?", default=saved.LAST)
     flag(show, "--raw", "what the agents printed, unit by unit")
 
-    about = "a saved review in any format, judged by another policy if asked"
+    about = "write a stored review in any format, or judge it again"
     rendered = add_command(verbs, "render", about, _render)
     option(rendered, "id", "ID", an_id)
-    about = "text, json, sarif, markdown, html and others; a wrong one names them all"
+    about = "text, json, sarif, html or another one of `review`"
     option(rendered, "--format", "FORMAT", about, default="text")
-    option(rendered, "--fail-on", "SEVERITY", "exit 1 from this severity on (default: as reviewed)")
-    option(rendered, "--min-severity", "SEVERITY", "show from this severity on (default: as reviewed)")
-    about = "exit 3 or 0 if something was not reviewed (default: as reviewed)"
+    option(rendered, "--fail-on", "SEVERITY", "exit 1 at or above this (default: as reviewed)")
+    option(rendered, "--min-severity", "SEVERITY", "show findings at or above this (default: as reviewed)")
+    about = "exit 3 or 0 if incomplete (default: as reviewed)"
     option(rendered, "--on-incomplete", "fail|pass", about, choices=["fail", "pass"])
-    option(rendered, "-o --output", "FILE", "write the result to a file", type=Path)
+    option(rendered, "-o --output", "FILE", "write the result to a file", type=output_path)
 
-    compare = add_command(verbs, "compare", "what is new, still open, fixed or back between two reviews", _compare)
+    compare = add_command(verbs, "compare", "show what is new, open, fixed or back between two reviews", _compare)
     option(compare, "earlier", "A", f"the earlier review: {an_id}")
     option(compare, "later", "B", "the later one (default: last)", nargs="?", default=saved.LAST)
 
-    trends = add_command(verbs, "trends", "findings, share fixed, cost and time, as a table and a plot", _trends)
+    trends = add_command(verbs, "trends", "show findings, share fixed, cost and time, with a plot", _trends)
     about = "week, expert or reviewer (default: all three)"
     option(trends, "--by", "WHAT", about, choices=["week", "expert", "reviewer"], action="append")
     option(trends, "--weeks", "N", "the last N weeks (default: 12)", type=int, default=12)
 
-    about = "dismiss a finding so that it no longer counts, or list dismissed ones"
+    about = "dismiss a finding, or list the dismissed ones"
     dismiss = add_command(verbs, "dismiss", about, _dismiss)
-    about = "the finding's, or its beginning (default: list them)"
+    about = "the finding to dismiss: 6 or more characters of its fingerprint (default: list all)"
     option(dismiss, "fingerprint", "FINGERPRINT", about, nargs="?")
-    option(dismiss, "--reason", "TEXT", "why it is no defect; must be given")
+    option(dismiss, "--reason", "TEXT", "why it is not a defect; required to dismiss")
     flag(dismiss, "--undo", "let it count again")
 
-    prune = add_command(verbs, "prune", "remove old entries", _prune)
-    option(prune, "--older-than", "AGE", "what is older than this: 90d, 12w, 6m, 1y")
-    option(prune, "--keep", "N", "never the newest N; alone: all but the newest N", type=int)
-    flag(prune, "--dry-run", "only say what would be removed")
+    prune = add_command(verbs, "prune", "remove old reviews and sweeps", _prune)
+    option(prune, "--older-than", "AGE", "remove those older than 90d, 12w, 6m or 1y")
+    option(prune, "--keep", "N", "keep the newest N", type=int)
+    flag(prune, "--dry-run", "show what would be removed, and change nothing")
     for each in (listed, trends, prune):
         options.add(each, "--repo")
-        flag(each, "--all-repositories", "of every repository, not of this one alone")
+        flag(each, "--all-repositories", "of every repository, not only this one")
     options.add(dismiss, "--repo")
     options.add(prune, "--json")
     for each in (listed, trends):
@@ -87,6 +103,7 @@ def configure(parser: Parser) -> None:
     for each in (show, rendered):
         flag(each, "-v --verbose", "name every skipped file and fingerprint")
         options.add(each, "--repo", "--color")
+    add_examples(parser, _EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

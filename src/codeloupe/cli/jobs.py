@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.cli.parser import Parser, add_examples, either, flag, option, sentence
 from codeloupe.cli.progress import Display, choose_mode
 from codeloupe.cli.verbs import Interrupted, Output, loaded_by, note, run_to_end, write_result
 from codeloupe.config.loading import database_url, user_settings
@@ -30,30 +30,42 @@ if TYPE_CHECKING:
 
 _STATES = ("waiting", "running", "done", "dead", "cancelled")
 _WHICH = "the number of a job, or the id of a sweep"
+_EXAMPLES = {
+    "": ("codeloupe jobs list --state running", "codeloupe jobs watch 12"),
+    "list": ("codeloupe jobs list", "codeloupe jobs list --state dead --json"),
+    "show": ("codeloupe jobs show 12",),
+    "watch": ("codeloupe jobs watch 12",),
+    "cancel": ("codeloupe jobs cancel 12",),
+    "retry": ("codeloupe jobs retry 12",),
+}
 
 
 def configure(parser: Parser) -> None:
-    """The commands, with their options."""
+    """Add the commands below `jobs`."""
     commands = parser.add_commands(dest="command")
     listing = commands.add_parser("list", help="show the newest jobs", description="Show the newest jobs.")
-    option(listing, "--state", "STATE", ", ".join(_STATES), choices=_STATES, action="append")
-    option(listing, "--max", "N", "at most so many (default: 50)", type=int, default=50)
+    option(listing, "--state", "STATE", f"only jobs that are {either(_STATES)}", choices=_STATES, action="append")
+    option(listing, "--limit", "N", "show at most N (default: 50)", type=int, default=50)
     options.add(listing, "--json")
     listing.set_defaults(job=_list)
     for name, about, do in (
-        ("show", "show all that is known of a job", _show),
+        ("show", "show a job in detail", _show),
         ("watch", "follow a job or a sweep to its end, and show the result", _watch),
-        ("cancel", "take a job out of the queue, or end it where it runs", _cancel),
-        ("retry", "try a job again that is dead or cancelled, or all those of a sweep", _retry),
+        ("cancel", "cancel a job or a sweep, waiting or running", _cancel),
+        ("retry", "retry a job that is dead or cancelled, or those of a sweep", _retry),
     ):
-        command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-        option(command, "which", "JOB" if name == "show" else "JOB|SWEEP", _WHICH)
+        command = commands.add_parser(name, help=about, description=sentence(about))
+        if name == "show":
+            option(command, "which", "JOB", "the number of a job")
+        else:
+            option(command, "which", "JOB|SWEEP", _WHICH)
         command.set_defaults(job=do)
         if name in ("show", "watch"):
             options.add(command, "--json")
         if name == "watch":
             options.add(command, "--color")
             flag(command, "-q --quiet", "print only the result")
+    add_examples(parser, _EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,7 +94,7 @@ def opened_queue() -> Iterator[JobQueue]:
 def _list(queue: JobQueue, arguments: argparse.Namespace) -> int:
     from codeloupe.workers.jobs import JobState
 
-    records = queue.list(states=[JobState(name) for name in arguments.state or ()], limit=max(arguments.max, 1))
+    records = queue.list(states=[JobState(name) for name in arguments.state or ()], limit=max(arguments.limit, 1))
     if arguments.json:
         import msgspec
 
@@ -270,13 +282,15 @@ def watched_review(queue: JobQueue, job_id: int, *, quiet: bool) -> Review | Non
     """Follow a job to its end; the review that it made, or None for a pipeline. Raises JobNotDone, and Interrupted."""
     from codeloupe.store.history import DatabaseHistory
 
-    record = _followed(queue, str(job_id), lambda: _state_of(queue.find(job_id)), quiet=quiet)
+    record: JobRecord = _followed(queue, str(job_id), lambda: _state_of(queue.find(job_id)), quiet=quiet)
     if record.outcome is None or record.state.value != "done":
         why = f": {record.reason}" if record.reason else ""
         hint = f"`codeloupe jobs retry {job_id}` tries it again"
         # As the same command would have ended that was not given to workers.
         code = record.outcome.exit_code if record.outcome and record.state.value == "dead" else JobNotDone.exit_code
         raise JobNotDone(f"the job {job_id} is {record.state.value}{why}", hint=hint, exit_code=code)
+    if record.outcome.review is not None:
+        return record.outcome.review
     if record.outcome.review_id is None:
         note(record.outcome.summary, quiet=quiet)
         return None

@@ -14,33 +14,35 @@ from contextlib import suppress
 from typing import TextIO
 
 from codeloupe import __version__
-from codeloupe.cli.parser import Parser, option, sentence
+from codeloupe.cli import habits
+from codeloupe.cli.parser import Parser, either, examples, option, sentence, with_our_command
 from codeloupe.errors import hints_for_the_program
 
 VERBS = {
     "review": "review a change and give a verdict",
-    "commits": "review many commits, each by itself: leave, fix or revert",
+    "commits": "review many commits, each on its own",
     "agent": "ask a coding agent, or list the available ones",
-    "pipeline": "run stages of agents with gates between them",
-    "worker": "work on the jobs of a shared database",
+    "pipeline": "run agents in stages, with gates between them",
+    "worker": "run jobs from a shared database",
     "jobs": "list, watch, cancel and retry jobs on workers",
-    "history": "show, compare and re-judge saved reviews",
-    "baseline": "maintain the list of known findings that do not count",
-    "store": "show where all that is kept is, or copy it to another database",
-    "publish": "post a saved review on a pull request",
-    "hook": "install git hooks, and review what a commit or a push adds",
-    "demo": "review a small faulty change, to see what it looks like",
+    "history": "show, compare and re-judge stored reviews",
+    "baseline": "list, add and remove findings that are accepted",
+    "store": "show where data is stored, or copy it to another database",
+    "publish": "post a stored review on a pull request",
+    "hook": "install git hooks, and review a commit or a push",
+    "demo": "review a small faulty change, to see a report",
     "doctor": "show what is installed, what is missing and who would review",
-    "config": "write, show and check the configuration",
+    "config": "write, show and check settings",
     "completion": "print a completion script for a shell",
     "version": "print the version",
 }
-_DESCRIPTION = "Puts a code change under a magnifying glass: anchored findings and a verdict that can be trusted."
+_DESCRIPTION = "Review code changes: findings with their exact place, and a verdict."
 _EPILOG = """\
-first steps:
-  codeloupe demo                  see a review of a small faulty change
-  codeloupe review                this branch and what is uncommitted
-  codeloupe review --staged       what the next commit would contain
+examples:
+  codeloupe demo                  # see a review of a small faulty change
+  codeloupe review                # this branch and what is uncommitted
+  codeloupe review --staged       # what the next commit would contain
+  codeloupe help review           # the options of a command
 
 exit codes:
   0    passed, and everything was reviewed
@@ -53,7 +55,7 @@ exit codes:
 
 
 def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Namespace], int]]:  # noqa: C901, PLR0912 - one case a verb
-    """What adds the options of a verb, and what does it: its module loads only when the verb is used."""
+    """Return the functions that configure and run a verb. Its module is loaded only if the verb is used."""
     match verb:
         case "review":
             from codeloupe.cli.review import configure, run
@@ -96,16 +98,21 @@ def _print_about_us(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser, with the options of the named verbs only, since each verb's module costs time to load."""
+def build_parser(verbs: Sequence[str]) -> Parser:
+    """Return the parser, with the options of the named verbs only, because each verb's module costs time to load."""
     parser = Parser(prog="codeloupe", description=_DESCRIPTION, epilog=_EPILOG)
-    parser.add_argument("--version", action="version", version=f"codeloupe {__version__}")
+    parser.command_hint = _command_hint
+    parser.option_hint = _option_hint
+    version = f"codeloupe {__version__}"
+    option(parser, "-V --version", None, "print the version and exit", action="version", version=version)
     commands = parser.add_commands(dest="verb", required=False)
     for name, purpose in VERBS.items():
         command = commands.add_parser(name, help=purpose, description=sentence(purpose))
         if name == "completion":
-            about = 'bash, zsh or tcsh; for bash: eval "$(codeloupe completion bash)"'
-            option(command, "shell", "SHELL", about, choices=["bash", "zsh", "tcsh"])
+            option(command, "shell", "SHELL", "bash, zsh or tcsh", choices=["bash", "zsh", "tcsh"])
+            examples(command, 'eval "$(codeloupe completion bash)"', "codeloupe completion zsh > ~/.zfunc/_codeloupe")
+        if name == "version":
+            examples(command, "codeloupe version")
         if name in ("completion", "version"):
             command.set_defaults(do=_print_about_us)
         elif name in verbs:
@@ -113,6 +120,26 @@ def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
             command.set_defaults(do=do)
             configure(command)
     return parser
+
+
+def _command_hint(word: str) -> str:
+    """Return the commands of this name below another one, or `review` for a path or a range."""
+    if ".." in word or os.path.lexists(word):
+        return f"did you mean `codeloupe review {word}`?"
+    found: list[str] = []
+    meant = habits.COMMANDS["*"].get(word, word)
+    for name, command in build_parser(list(VERBS)).commands().items():
+        if meant in command.commands():
+            found.append(f"`codeloupe {name} {meant}`")
+    return f"did you mean {either(found)}?" if found else ""
+
+
+def _option_hint(name: str) -> str:
+    """Return where an option belongs that was given before the command."""
+    review = build_parser(["review"]).commands()["review"]
+    if not review.understands(name):
+        return ""
+    return f"options follow the command: `codeloupe review {name}`"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -144,7 +171,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     with hints_for_the_program():
         try:
-            parser = build_parser([next((word for word in words if not word.startswith("-")), "")])
+            words = with_our_command(words, VERBS, "")
+            verb = next((word for word in words if not word.startswith("-")), "")
+            parser = build_parser([verb])
             arguments = parser.parse_args(words)
             arguments.command_line = words
             if arguments.verb is not None:

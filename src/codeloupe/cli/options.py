@@ -26,19 +26,19 @@ _REVIEWERS = f"{either(('auto', *REVIEWER_NAMES))}; or several: A,B"
 # What the help calls the value of an option, what it is for, and how argparse takes it.
 _SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "--repo": ("DIR", "work in this directory (default: here)", {"type": Path, "default": Path()}),
-    "--json": (None, "for programs", _FLAG),
+    "--json": (None, "print JSON", _FLAG),
     "--color": ("WHEN", "auto, always or never", {"choices": ["auto", "always", "never"], "default": "auto"}),
     "--reviewer": ("NAME", _REVIEWERS, {"action": "append"}),
-    "--model": (None, "the model to ask for", {}),
+    "--model": (None, "the model to use", {}),
     "--effort": ("low|medium|high", "higher effort finds more and costs more", {"choices": ["low", "medium", "high"]}),
     "--verify": (None, "verify critical and high findings before they count", {"action": BooleanOptionalAction}),
     "--concurrency": ("N", "calls at a time (default: 5)", {"type": int}),
     "--max-budget-usd": ("USD", "stop before the cost exceeds this", {"type": float}),
     "--max-tokens": ("N", "stop before using more tokens", {"type": int}),
     "--max-requests": ("N", "stop before making more calls", {"type": int}),
-    "--wait-for-quota": (None, "wait until a quota opens, within --timeout", _FLAG),
-    "--fresh": (None, "ignore saved answers and ask again", _FLAG),
-    "--on-workers": (None, "let workers do it, and follow it from here", _FLAG),
+    "--wait-for-quota": (None, "wait for a quota to open, within --timeout", _FLAG),
+    "--fresh": (None, "ignore stored answers and ask again", _FLAG),
+    "--on-workers": (None, "run it on workers, and follow it from here", _FLAG),
     "--on-incomplete": ("fail|pass", "exit 3 or 0 if something was not reviewed", {"choices": ["fail", "pass"]}),
 }
 ASKING = ("--reviewer", "--model", "--effort")
@@ -72,20 +72,22 @@ def add_scope(parser: Parser) -> None:
     """What to review; at most one of them, and the paths of files or folders beside it."""
     parser.takes_paths = True
     group = parser.add_argument_group("what to review (default: this branch and its working tree against its base)")
-    words = "compare A to B; A...B: changes on B since the merge base; or review only these files"
+    words = "A..B: B compared with A; A...B: B since it left A; or only these files and folders"
     option(group, "words", "A..B|PATH", words, nargs="*")
     flag(group, "--uncommitted", "uncommitted changes, including untracked files")
-    flag(group, "--staged", "staged changes: what the next commit would contain")
-    option(group, "--base", "REF", "compare with the merge base with REF; with --pr: its target branch")
+    flag(group, "--staged", "staged changes: what the next commit contains")
+    option(group, "--base", "REF", "this branch since it left REF (--pr: its target)")
     option(group, "--commit", "SHA", "one commit against its first parent")
-    option(group, "--pr", "N|URL", "a pull request, or OWNER/NAME#N: fetched, never trusted")
+    option(group, "--pr", "N|URL", "a pull request (or OWNER/NAME#N), never trusted")
     option(group, "--diff-file", "FILE", "a diff made elsewhere; - is standard input")
     option(group, "--include", "GLOB", "only files that match (may be repeated)", action="append")
     option(group, "--exclude", "GLOB", "skip files that match (may be repeated)", action="append")
 
 
 def scope_of(arguments: argparse.Namespace) -> scope.ScopeRequest:
-    """The scope the options name; words that name files are left in `arguments.guessed`. Raises UsageError."""
+    """Return the scope that the options name; put words that name files in `arguments.guessed`. Raise UsageError."""
+    if "-" in arguments.words:
+        raise UsageError("'-' is not a path", hint="--diff-file - reads a diff from standard input")
     # Two dots that are no step to the folder above, and no file has that name.
     dots = re.compile(r"(?<![/.])\.\.|\.\.(?![/.]|$)")
     ranges = [word for word in arguments.words if dots.search(word) and not os.path.lexists(arguments.repo / word)]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import codeloupe
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser, add_command, flag, option
+from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
 from codeloupe.cli.progress import choose_mode
 from codeloupe.cli.verbs import note, run_to_end, set_up_logging, size_of, write_result
@@ -58,6 +58,21 @@ exit codes:
   3    waiting for a person, or could not continue
   130  interrupted; `resume` continues
 """
+_EXAMPLES = {
+    "": ("codeloupe pipeline run tour.yaml --input topic=caching", "codeloupe pipeline status --follow"),
+    "run": (
+        "codeloupe pipeline run tour.yaml --input topic=caching",
+        "codeloupe pipeline run tour.yaml --no-wait --json",
+    ),
+    "resume": ("codeloupe pipeline resume last --retry draft --note 'be shorter'",),
+    "status": ("codeloupe pipeline status", "codeloupe pipeline status --follow"),
+    "list": ("codeloupe pipeline list --limit 5",),
+    "validate": ("codeloupe pipeline validate tour.yaml",),
+    "approve": ("codeloupe pipeline approve last draft", "codeloupe pipeline approve last draft --resume"),
+    "reject": ("codeloupe pipeline reject last draft --note 'too long'",),
+    "schema": ("codeloupe pipeline schema > pipeline.schema.json",),
+    "remove": ("codeloupe pipeline remove last",),
+}
 
 
 def configure(parser: Parser) -> None:
@@ -76,7 +91,7 @@ def configure(parser: Parser) -> None:
     about = "continue a run that was interrupted, or was waiting for an answer"
     resume = add_command(verbs, "resume", about, _resume)
     option(resume, "run", "RUN", a_run)
-    option(resume, "--retry", "STAGE", "run a stage again that is waiting, failed or completed")
+    option(resume, "--retry", "STAGE", "run this stage again")
     option(resume, "--note", "TEXT", "with --retry: feedback for its next attempt", default="")
     flag(resume, "--accept-changes", "continue although the pipeline's files have changed since the run began")
     about = "a clone of the run's repository on this machine, for a run that began elsewhere"
@@ -99,25 +114,26 @@ def configure(parser: Parser) -> None:
         answer = add_command(verbs, verb, f"{verb} the work of a stage that is waiting for a person", _answer)
         option(answer, "run", "RUN", a_run)
         option(answer, "stage", "STAGE", "the stage that is waiting")
-        option(answer, "--note", "TEXT", "why; it is kept with the run", default="")
+        option(answer, "--note", "TEXT", "why; it is stored with the run", default="")
         flag(answer, "--resume", "continue the run here, unless another process is working on it")
         # What --resume needs besides, as `resume` has it by default.
         answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False)
         answer.set_defaults(accept_changes=False, clone=None)
-        flag(answer, "--json", "with --resume: the final state for programs")
+        flag(answer, "--json", "with --resume: print the final state as JSON")
         options.add(answer, "--color")
 
     schema = add_command(verbs, "schema", "print the JSON Schema of a pipeline's file", _schema)
     about = "file (default): a pipeline's file; status, list: what `status --json` and `list --json` print"
     option(schema, "of", "OF", about, nargs="?", choices=["file", "status", "list"], default="file")
     option(add_command(verbs, "remove", "remove a run with all its files", _remove), "run", "RUN", a_run)
+    add_examples(parser, _EXAMPLES)
 
 
 def _add_running(parser: Parser) -> None:
-    option(parser, "--agent", "NAME", "the agent of stages that name none")
-    option(parser, "--model", "NAME", "the model of stages that name none")
-    flag(parser, "--no-wait", "stop where a person has to decide, without asking")
-    flag(parser, "--json", "the final state for programs, on standard output")
+    option(parser, "--agent", "NAME", "the agent for stages that name none")
+    option(parser, "--model", "NAME", "the model for stages that name none")
+    flag(parser, "--no-wait", "stop at a decision of a person, without asking")
+    flag(parser, "--json", "print the final state as JSON")
     verbose = "log to stderr, and show every attempt in full"
     options.add_loudness(parser, verbose=verbose, quiet="print only the final state")
     options.add(parser, "--color", "--on-workers")

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.cli import options
-from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.cli.parser import Parser, add_examples, flag, option, sentence
 from codeloupe.cli.verbs import note, run_to_end, set_up_logging, write_result
 from codeloupe.errors import UsageError
 from codeloupe.forges.publishing import PublishRequest, publish_github
@@ -31,46 +31,50 @@ _ANSWERS = {
 _OPINIONS = {Opinion.APPROVE: "approved", Opinion.REQUEST_CHANGES: "changes requested"}
 _STATUSES = {StatusKind.CHECK: ", check run set", StatusKind.COMMIT: ", commit status set", StatusKind.NONE: ""}
 _EPILOG = """\
-The token comes from GITHUB_TOKEN or GH_TOKEN, or from a GitHub App (--app-id, --app-key). No model is asked.
-Run it again after each push: one summary, no comment twice, fixed threads are answered and resolved.
-To set a finding aside on the pull request, a maintainer replies `dismiss: why`, or reacts with a thumb down.
+GITHUB_TOKEN or GH_TOKEN holds the token, or give a GitHub App (--app-id, --app-key). No agent is asked.
+
+Run it again after each push: it updates the summary, posts no comment twice and resolves threads of fixed findings.
+To dismiss a finding on the pull request, a maintainer replies `dismiss: why`, or reacts with a thumb down.
 
 exit codes:
   0  posted
   2  wrong usage, or rights are missing
   3  could not post, or not everything, or the pull request has newer commits
 """
+_EXAMPLES = {
+    "": ("codeloupe publish github --pr 12 --dry-run",),
+    "github": (
+        "codeloupe publish github --pr 12 --dry-run",
+        "codeloupe publish github --pr ada/shop#12 --review review.json",
+    ),
+}
 
 
 def configure(parser: Parser) -> None:
     """Add the places to publish at to the parser of `publish`."""
-    parser.description = "Post a saved review on a pull request."
-    command = "codeloupe review --format gitlab-codequality -o gl-code-quality-report.json"
-    parser.elsewhere["gitlab"] = f"`{command}` writes a Code Quality report, which GitLab shows"
-    github = parser.add_commands(dest="place").add_parser(
-        "github",
-        help="post it on a GitHub pull request",
-        description="Post a saved review on a pull request of GitHub.",
-        epilog=_EPILOG,
-    )
-    about = "the pull request: its number, OWNER/NAME#N, or its page (default: that of the GitHub Actions event)"
+    parser.description = "Post a stored review on a pull request."
+    about = "post a stored review on a GitHub pull request"
+    places = parser.add_commands(dest="place")
+    github = places.add_parser("github", help=about, description=sentence(about), epilog=_EPILOG)
+    about = "the pull request, or OWNER/NAME#N (default: that of the GitHub Actions event)"
     option(github, "--pr", "N|URL", about, default="")
-    about = "its repository (default: that of the event, or of the clone's origin)"
+    about = "its repository (default: that of the event, or origin)"
     option(github, "--repo-name", "OWNER/NAME", about, default="")
-    about = "a saved review by its id, or a JSON report; - is standard input (default: the last of this repository)"
+    about = "a stored review, or a JSON report; - is standard input (default: the last review)"
     option(github, "--review", "ID|FILE", about, default="last")
     options.add(github, "--repo")
-    flag(github, "--dry-run", "read the pull request and say what would be done")
-    about = "at most N open threads, the most severe first; the rest is in the summary (default: 20)"
+    flag(github, "--dry-run", "show what would be posted, and post nothing")
+    about = "at most N open threads, the most severe first; the summary has the rest (default: 20)"
     option(github, "--max-comments", "N", about, type=int, default=20)
-    flag(github, "--approve", "approve when everything was reviewed and nothing blocks")
-    flag(github, "--request-changes", "request changes when something blocks")
-    flag(github, "--no-resolve", "answer in threads, and leave them as they are")
-    about = "check: a check run (Actions and Apps); commit: a commit status; none (default: by the token)"
+    flag(github, "--approve", "approve if the review is complete and passes")
+    flag(github, "--request-changes", "request changes if a finding blocks")
+    flag(github, "--no-resolve", "answer in threads, and do not resolve them")
+    about = "check (a check run), commit (a commit status) or none (default: by the token)"
     option(github, "--status", "WHAT", about, choices=["check", "commit", "none"])
     flag(github, "--json", "print what was done, as JSON")
     option(github, "--app-id", "ID", "log in as this GitHub App (or CODELOUPE_APP_ID)", default="")
     option(github, "--app-key", "FILE", "the App's private key (or CODELOUPE_APP_KEY_FILE)", type=Path)
+    add_examples(parser, _EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from codeloupe.cli import options, verbs
-from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.cli.parser import Parser, examples, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
@@ -22,16 +22,16 @@ from codeloupe.system.redaction import redact
 
 
 def configure(parser: Parser) -> None:
-    """Every option of the verb."""
+    """Add the options of `review`."""
     options.add_scope(parser)
     options.add(parser, "--repo")
     how = parser.add_argument_group("how to review")
     options.add(how, *options.ASKING)
-    option(how, "--experts", "A,B", "one review for each checklist, such as security")
-    option(how, "--passes", "N", "review N times; findings seen more than once rank first", type=int)
+    option(how, "--experts", "A,B", "review with these experts, such as security")
+    option(how, "--passes", "N", "review N times; repeated findings rank first", type=int)
     options.add(how, "--verify")
-    option(how, "--lanes", "A,B", "run agent, offline or both in parallel")
-    option(how, "--context-file", "FILE", "what the change is for; - is standard input")
+    option(how, "--lanes", "A,B", "agent, offline or both, in parallel")
+    option(how, "--context-file", "FILE", "the purpose of the change; - is standard input")
     limits = parser.add_argument_group("limits")
     option(limits, "--timeout", "SECONDS", "for each call and each analyser", type=float)
     options.add(limits, *options.SPENDING)
@@ -39,12 +39,12 @@ def configure(parser: Parser) -> None:
     ledger = limits.add_mutually_exclusive_group()
     flag(ledger, "--resume", "continue an interrupted review")
     options.add(ledger, "--fresh")
-    flag(ledger, "--since-last", "only what the last review has not seen")
+    flag(ledger, "--since-last", "report only what is new since the last review")
     judging = parser.add_argument_group("judging")
     option(judging, "--fail-on", "SEVERITY", "exit 1 at or above this severity (default: high)")
-    option(judging, "--min-severity", "SEVERITY", "show findings at or above this severity (default: low)")
+    option(judging, "--min-severity", "SEVERITY", "show findings at or above this (default: low)")
     options.add(judging, "--on-incomplete")
-    flag(judging, "--untrusted", "treat the change as hostile: ignore its settings and guidance")
+    flag(judging, "--untrusted", "ignore settings and guidance of the change itself")
     showing = parser.add_argument_group("showing")
     verbs.add_output_options(showing)
     flag(showing, "--preview", "show what would be reviewed, at no cost")
@@ -54,6 +54,15 @@ def configure(parser: Parser) -> None:
         verbose="log to stderr, name skipped files",
         debug="log prompts and answers, without secrets",
         quiet="print only the result",
+    )
+    examples(
+        parser,
+        "codeloupe review                        # this branch and what is uncommitted",
+        "codeloupe review --staged               # what the next commit contains",
+        "codeloupe review main...HEAD            # the commits of this branch",
+        "codeloupe review --commit HEAD src/     # the last commit, in one folder",
+        "codeloupe review --pr 12 --preview      # what would be reviewed, at no cost",
+        "codeloupe review --reviewer offline --format sarif -o review.sarif",
     )
 
 
@@ -107,6 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
                 preview = verbs.run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
                 return 0, lambda output: render_preview(preview, output.format, _layout(output, arguments))
             review, change = _review(scope, loaded, context, arguments)
+            # The text report names the commands itself.
+            if review.hint and all(output.format != "text" for output in outputs):
+                verbs.note(f"no changes to review; {review.hint}", quiet=arguments.quiet)
             # The repository as a command names it; no command would find what was fetched, or came as a diff.
             is_kept = loaded.settings.keep_history and not isinstance(scope, DiffScope) and arguments.repo == here
             more = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from codeloupe.cli.parser import Parser, add_command, flag, option
+from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
 from codeloupe.cli.progress import Display, choose_mode
 from codeloupe.cli.verbs import note, set_up_logging, size_of, write_result
 from codeloupe.config.loading import database_url
@@ -27,29 +27,36 @@ _PLACE = "FILE_OR_URL"
 _NOT_VERIFIED = 3
 _MOST_NAMED = 10
 _EPILOG = """\
-What the target has already stays: of an entry that both have, the target's counts, unless --replace is given. After an
-interruption the same command continues. Claims on calls that are being made are not copied.
+Entries of the target stay as they are, unless --replace is given. After an interruption, run the same command again to
+continue.
 
-Runs of pipelines are in the folder `pipelines` beside a file, or in the database of a server. A run that a process is
-working on is not copied; copy again when it has stopped. On a server any machine can continue a run, if the pipeline's
-files are where they were, and unchanged, when it is copied there. One with `workspace: checkout` continues only here.
+Pipeline runs are in the folder `pipelines` beside a database file, or in the database of a server. A run that is being
+executed is not copied; copy it again when it has stopped. Any machine can continue a run from a server, if the files of
+its pipeline are unchanged when it is copied. A run with `workspace: checkout` continues only on this machine.
 """
+_TO_SERVER = "codeloupe store migrate --to postgresql://ada@db.example/reviews --dry-run"
+_EXAMPLES = {
+    "": ("codeloupe store show", _TO_SERVER),
+    "show": ("codeloupe store show",),
+    "migrate": (_TO_SERVER,),
+}
 
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `store` to its parser."""
-    parser.description = "Show where saved reviews and finished agent calls are, or copy them to another database."
+    parser.description = "Show where data is stored, or copy it to another database."
     verbs = parser.add_commands(dest="action")
-    show = add_command(verbs, "show", "where it is, and how much is in it", _show)
-    option(show, "place", _PLACE, "a database (default: the one that is used here)", nargs="?")
-    about = "copy finished calls, reviews, sweeps, dismissals and runs of pipelines, then compare both sides"
+    show = add_command(verbs, "show", "show where data is stored, and how much", _show)
+    option(show, "place", _PLACE, "a database (default: the one in use)", nargs="?")
+    about = "copy ledger, history and pipeline runs, and compare both sides"
     copy = add_command(verbs, "migrate", about, _migrate)
     copy.epilog = _EPILOG
-    option(copy, "--from", _PLACE, "where to copy from (default: the file of this machine)", dest="source")
-    option(copy, "--to", _PLACE, "where to (default: the database of the settings)", dest="target")
-    flag(copy, "--replace", "let entries of the source replace different ones of the target")
-    flag(copy, "--dry-run", "only say what would be copied")
+    option(copy, "--from", _PLACE, "the source (default: the file on this machine)", dest="source")
+    option(copy, "--to", _PLACE, "the target (default: the database of the settings)", dest="target")
+    flag(copy, "--replace", "replace entries of the target that differ")
+    flag(copy, "--dry-run", "show what would be copied, and change nothing")
     flag(copy, "-q --quiet", "print only the result")
+    add_examples(parser, _EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

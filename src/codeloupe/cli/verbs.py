@@ -22,7 +22,7 @@ from codeloupe.cli.boundary import unwritten
 from codeloupe.cli.parser import option
 from codeloupe.config.loading import LoadedSettings
 from codeloupe.errors import OutputError, UsageError
-from codeloupe.reports import FORMATS
+from codeloupe.reports import FORMATS, SWEEP_FORMATS
 from codeloupe.reports.wording import counted
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import for_ci_log, log_line, terminal, without_log_commands
@@ -103,12 +103,20 @@ class Output(Struct, frozen=True):
 Made = tuple[int, Callable[[Output], str]]
 
 
-def add_output_options(group: argparse._ArgumentGroup) -> None:
-    """`--format` and `-o`, which may be repeated."""
-    formats = f"{', '.join(FORMATS)}; may be repeated"
-    option(group, "--format", "FORMAT", formats, choices=FORMATS, action=_Add, dest="outputs", default=())
+def add_output_options(group: argparse._ArgumentGroup, formats: Sequence[str] = FORMATS) -> None:
+    """Add `--format`, `--json` and `-o`, which may be repeated."""
+    about = f"{', '.join(formats)} (default: text; may be repeated)"
+    option(group, "--format", "FORMAT", about, choices=formats, action=_Add, dest="outputs", default=())
+    option(group, "--json", None, "short for --format json", action=_Add, dest="outputs", nargs=0, const="json")
     about = "write the preceding format to this file"
-    option(group, "-o --output", "FILE", about, type=Path, action=_Add, dest="outputs")
+    option(group, "-o --output", "FILE", about, type=output_path, action=_Add, dest="outputs")
+
+
+def output_path(word: str) -> Path:
+    """Return the file for a result. Raise ArgumentTypeError for the name of a format, as other programs take it."""
+    if word in {*FORMATS, *SWEEP_FORMATS}:
+        raise argparse.ArgumentTypeError(f"{word!r} is a format: give --format {word}, or ./{word} for a file")
+    return Path(word)
 
 
 class _Add(argparse.Action):
@@ -116,7 +124,7 @@ class _Add(argparse.Action):
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, value: Any, _option: str | None = None) -> None:
         if not isinstance(value, Path):
-            namespace.outputs = (*namespace.outputs, Output(value))
+            namespace.outputs = (*namespace.outputs, Output(self.const or value))
             return
         *others, last = namespace.outputs or (Output("text"),)
         if last.path is not None:

@@ -11,34 +11,35 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.cli.parser import Parser, examples, flag, option
 from codeloupe.cli.verbs import note, set_up_logging
 from codeloupe.errors import UsageError
 from codeloupe.system.process import hide_from_others
 from codeloupe.workers.jobs import QUEUES
 
 _EPILOG = """\
-The database is named by CODELOUPE_DATABASE, or by `database` in your settings. SIGTERM stops the worker: jobs that do
-not end within the grace time are handed back, and go on elsewhere with all that was bought so far. Private repositories
-over https are fetched with GITHUB_TOKEN (github.com) or GITLAB_TOKEN (gitlab.com), or by your git's credential helper.
+CODELOUPE_DATABASE, or `database` in your settings, names the database. SIGTERM stops the worker. Jobs that do not end
+within the grace time return to the queue, and another worker continues them without paying twice. Private repositories
+are fetched over https with GITHUB_TOKEN (github.com), GITLAB_TOKEN (gitlab.com) or your git's credential helper.
 """
 _TOKENS = {"github.com": ("GH_TOKEN", "GITHUB_TOKEN"), "gitlab.com": ("GITLAB_TOKEN",)}
 
 
 def configure(parser: Parser) -> None:
-    """Every option of the verb."""
+    """Add the options of `worker`."""
     parser.epilog = _EPILOG
     option(parser, "--concurrency", "N", "jobs at a time (default: 4)", type=int, default=4)
-    queues = f"which jobs to take (default: {','.join(QUEUES)})"
+    queues = f"which queues to work on (default: {','.join(QUEUES)})"
     option(parser, "--queues", "A,B", queues, default=",".join(QUEUES))
     option(
-        parser, "--grace", "SECONDS", "time for running jobs to end at a stop (default: 30)", type=float, default=30.0
+        parser, "--grace", "SECONDS", "how long running jobs may take to end (default: 30)", type=float, default=30.0
     )
-    option(parser, "--cache", "DIR", "where repositories are kept (default: below the state directory)", type=Path)
-    option(parser, "--cache-gb", "N", "how large they may be together (default: 20)", type=float, default=20.0)
-    option(parser, "--pulse", "FILE", "touch this file every few seconds, for probes", type=Path)
+    option(parser, "--cache", "DIR", "where clones are stored (default: in the state directory)", type=Path)
+    option(parser, "--cache-gb", "N", "the most space for clones (default: 20)", type=float, default=20.0)
+    option(parser, "--pulse", "FILE", "touch this file every few seconds, for health checks", type=Path)
     flag(parser, "--until-idle", "stop when no job is left")
     flag(parser, "-q --quiet", "log only warnings")
+    examples(parser, "codeloupe worker --concurrency 8", "codeloupe worker --until-idle --queues reviews")
 
 
 def run(arguments: argparse.Namespace) -> int:

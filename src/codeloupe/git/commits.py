@@ -18,7 +18,8 @@ from codeloupe.errors import CodeloupeError, DiffSyntaxError, GitFailed, Revisio
 from codeloupe.git.changes import CHANGE_FLAGS, parse_list, read_change, reconcile
 from codeloupe.git.command import DIFF_FLAGS, Place, git, try_git
 from codeloupe.git.diff import decode_path, parse_diff, unquote
-from codeloupe.git.repository import USUAL_NAMES, Repository, list_refs, merge_base, reading, resolve, resolve_all
+from codeloupe.git.repository import Repository, list_refs, merge_base, reading, resolve, resolve_all
+from codeloupe.git.revisions import USUAL_NAMES
 from codeloupe.git.scopes import commit_scope, resolve_scope, shallow_edge
 from codeloupe.model.change import Change, Commit, FileChange, FileStatus
 from codeloupe.model.scope import CommitScope, PushedRange, PushedRef

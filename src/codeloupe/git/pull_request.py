@@ -32,6 +32,7 @@ from codeloupe.errors import (
 )
 from codeloupe.git.command import ENVIRONMENT, Place, git, git_for_user, try_git
 from codeloupe.git.repository import OBJECT_NAME, Repository, lay_out, merge_base, open_repository, private_directory
+from codeloupe.git.revisions import meant_revision
 from codeloupe.git.scopes import parents_of
 from codeloupe.model.scope import FetchedScope, PullRequestScope
 from codeloupe.system.process import Completed
@@ -563,6 +564,10 @@ async def _ask_for(
     if home := next((home for home in homes if home in refs), None):
         return there, (base, refs[home])
     hint = "with --pr, --base names a branch or a tag of the remote, or a commit by its full name"
+    listed = await remote.call("ls-remote", "--heads", "--tags", "--refs", "--", remote.address.url)
+    meant = meant_revision(base, [line.partition("\t")[2] for line in os.fsdecode(listed).splitlines()[:5_000]])
+    if meant:
+        hint = f"did you mean {meant}? {hint}"
     raise RevisionError(f"{remote.address.name} has no branch or tag {base!r}", hint=hint)
 
 

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import NotARepository, OutputTooLarge, RevisionError
 from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
+from codeloupe.git.revisions import USUAL_NAMES, meant_revision, split_steps
 from codeloupe.model.change import SUBMODULE_MODE
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
@@ -36,7 +37,8 @@ EXPORT_ATTRIBUTES = "* !filter !diff !merge !ident !text !eol !working-tree-enco
 OBJECT_NAME = regex(r"[0-9a-f]{40}|[0-9a-f]{64}")
 REGULAR_MODES = ("100644", "100755")
 
-USUAL_NAMES = ("main", "master", "develop")
+# Comparing more names would take long, and a hint is not worth that.
+_MOST_REFS = 5_000
 _USUAL_BASES = (
     "refs/remotes/origin/HEAD",
     *(f"refs/{where}/{name}" for name in USUAL_NAMES for where in ("heads", "remotes/origin")),
@@ -224,10 +226,31 @@ async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[
         raise no_commits(repository)
     if other := re.search(r"dereferences to (\w+) type", completed.stderr):
         raise RevisionError(f"{revisions[0]!r} is a {other[1]}, not a commit", hint="give a branch, a tag or a commit")
-    hint = "git branch --all and git log --oneline show what there is"
-    if repository.shallow:
-        hint = "this is a shallow clone: fetch the revision first (git fetch origin REVISION, or git fetch --unshallow)"
+    hint = await _hint_for(repository, revisions[0])
     raise RevisionError(f"the revision {revisions[0]!r} is unknown in {repository.root}", hint=hint)
+
+
+async def _hint_for(repository: Repository, revision: str) -> str:
+    """Return what to do about an unknown revision."""
+    meant = await suggest_revision(repository, revision)
+    if repository.shallow:
+        fetch = (
+            "this is a shallow clone: fetch the revision first (git fetch origin REVISION, or git fetch --unshallow)"
+        )
+        return f"did you mean {meant}? Otherwise {fetch}" if meant else fetch
+    if meant:
+        return f"did you mean {meant}?"
+    name, steps = split_steps(revision)
+    if steps and name and (await try_git(repository.place, "rev-parse", "--verify", "--quiet", name)).exit_code == 0:
+        return f"{name} exists, but {steps} leads to no commit: git log --oneline {name} shows what there is"
+    return "git branch --all and git log --oneline show what there is"
+
+
+async def suggest_revision(repository: Repository, revision: str) -> str | None:
+    """Return the branch, tag or remote branch that is probably meant by an unknown revision, or None."""
+    homes = ("refs/heads", "refs/tags", "refs/remotes")
+    output = await git(repository.place, "for-each-ref", f"--count={_MOST_REFS}", "--format=%(refname)", *homes)
+    return meant_revision(revision, os.fsdecode(output).split())
 
 
 def no_commits(repository: Repository) -> NotARepository:

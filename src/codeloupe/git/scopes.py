@@ -22,6 +22,7 @@ from codeloupe.git.repository import (
     read_head,
     resolve,
     resolve_all,
+    suggest_revision,
 )
 from codeloupe.model import scope as scopes
 from codeloupe.model.change import Scope, ScopeKind
@@ -148,12 +149,16 @@ async def _range(repository: Repository, text: str) -> Scope:
 
 
 async def unknown_word(repository: Repository, word: str, nearest: str | None) -> RevisionError:
-    """The error for a word that names no file: it may be a revision, or be misspelt."""
+    """Return the error for a word that names no file: it may be a revision, or be misspelt."""
     try:
         await resolve(repository, word)
     except (RevisionError, NotARepository):
-        meant = f"did you mean {nearest}?" if nearest else ""
-        hint = meant or "paths are relative to here; `git ls-files` shows what there is"
+        hint = "paths are relative to here; `git ls-files` shows what there is"
+        meant = await suggest_revision(repository, word)
+        if nearest:
+            hint = f"did you mean {nearest}?"
+        elif meant:
+            hint = f"did you mean {meant}? For everything since: --base {meant}, or {meant}..HEAD"
         return RevisionError(f"{word!r} is neither a file of this repository nor a revision", hint=hint)
     return one_revision(word)
 

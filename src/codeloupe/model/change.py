@@ -144,6 +144,9 @@ ScopeKind = StrEnum("ScopeKind", "UNCOMMITTED STAGED BRANCH RANGE COMMIT PULL_RE
 Moment = StrEnum("Moment", "UNCOMMITTED STAGED COMMITTED PUSHED UNKNOWN")
 
 
+_OF_A_BRANCH = (ScopeKind.UNCOMMITTED, ScopeKind.STAGED, ScopeKind.BRANCH, ScopeKind.RANGE)
+
+
 class Scope(Struct, frozen=True):
     """A resolved scope: `base` and `head` are full object names; `head` is None for an index or a working tree."""
 
@@ -151,6 +154,18 @@ class Scope(Struct, frozen=True):
     base: str | None
     head: str | None
     description: str
+
+    @property
+    def others(self) -> dict[str, str]:
+        """The scopes to review instead if nothing is changed in this one: their options by what they review."""
+        found: dict[str, str] = {}
+        if self.kind is ScopeKind.STAGED:
+            found["all uncommitted changes"] = "--uncommitted"
+        # Without a base there may be no commit at all. A commit, a pull request and a diff have no neighbours.
+        if self.base is not None and self.kind in _OF_A_BRANCH:
+            found["the last commit"] = "--commit HEAD"
+            found["everything since REF"] = "--base REF"
+        return found
 
 
 class Change(Struct, frozen=True):

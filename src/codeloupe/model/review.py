@@ -8,6 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from codeloupe.errors import for_its_reader
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, Scope
 from codeloupe.model.finding import Finding, Severity
@@ -222,6 +223,18 @@ class Review(Struct, frozen=True, kw_only=True):
         touched = any(skip.reason is SkipReason.NOTHING_TO_READ for skip in coverage.skipped)
         is_open = any(finding.is_open for finding in (*self.findings, *self.omitted))
         return self.complete and not is_open and not coverage.files_reviewed and not touched
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all was changed. Such a review is not stored in the history."""
+        return self.nothing_to_review and not self.coverage.files_total
+
+    @property
+    def hint(self) -> str:
+        """What to review instead if nothing was changed: options in the program, scopes in the library; or empty."""
+        if not self.is_empty:
+            return ""
+        return for_its_reader("; ".join(f"{options} reviews {what}" for what, options in self.scope.others.items()))
 
     @property
     def left_out(self) -> tuple[SkippedFile, ...]:

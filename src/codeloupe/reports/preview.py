@@ -9,6 +9,7 @@ from codeloupe.model.review import Preview, PreviewFile, SkippedFile, SkipReason
 from codeloupe.reports import Layout
 from codeloupe.reports.json_v1 import fields_of, json_text
 from codeloupe.reports.page import BOLD, DIM, Page, Part, Text, page_of
+from codeloupe.reports.text import other_scopes
 from codeloupe.reports.wording import counted
 
 _LETTERS = dict(zip(FileStatus, "AMDRCT", strict=True))
@@ -74,7 +75,7 @@ def _why(page: Page, skip: SkippedFile) -> Part:
 def _totals(page: Page, preview: Preview, reviewed: list[PreviewFile]) -> list[Text]:
     total = len(preview.files) + len(preview.out_of_reach)
     if not total:
-        return page.wrap("No changes to review. Nothing was run or spent.")
+        return [*page.wrap("No changes to review. Nothing was run or spent."), *other_scopes(page, preview.scope)]
     added, deleted = (sum(getattr(file.change, name) for file in reviewed) for name in ("added", "deleted"))
     parts = [
         f"{len(reviewed):,} of {counted(total, 'file')} would be reviewed",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from codeloupe.model.change import ScopeKind
+from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review
 from codeloupe.reports import Layout, asset, wording
@@ -148,7 +148,7 @@ def render_text(review: Review, layout: Layout) -> str:
 
 def _report(page: Page, review: Review) -> list[Text]:
     opening = opening_lines(page, wording.reviewer_text(review.reviewer), review.scope.description)
-    if review.nothing_to_review and not review.coverage.files_total and not review.errors:
+    if review.is_empty and not review.errors:
         took = wording.duration(review.usage.duration_seconds)
         return [*opening, Text(), Text(("No changes to review", BOLD), (f" ({took})", DIM))]
     groups = wording.by_standing(review.findings)
@@ -294,7 +294,24 @@ def _coverage(page: Page, review: Review) -> str:
     return f"{wording.files_reviewed(review)}; gaps: {gaps}" if gaps else wording.files_reviewed(review)
 
 
+def other_scopes(page: Page, scope: Scope) -> list[Text]:
+    """Return commands that review something if this scope has no change."""
+    repo = f" --repo {shlex.quote(page.saved_in)}" if page.saved_in else ""
+    commands = {what: f"codeloupe review{repo} {options}" for what, options in scope.others.items()}
+    if not commands:
+        return []
+    commands["each commit of the last day"] = f"codeloupe commits{repo}"
+    return [Text(), Text(("To review something else:", DIM)), *_listed(page, commands)]
+
+
+def _listed(page: Page, commands: Mapping[str, str]) -> list[Text]:
+    width = max(map(len, commands))
+    return [Text(f"  {what:<{width}}  ", page.clean(command)) for what, command in commands.items()]
+
+
 def _next_steps(page: Page, review: Review) -> list[Text]:
+    if review.is_empty:
+        return other_scopes(page, review.scope)
     opened = wording.worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
     if not opened or page.saved_in is None:
         return []

@@ -325,7 +325,7 @@ _MOST_LISTED = 10
 # What a quote contains for something that is not shown.
 _LEFT_OUT = regex(r"\[redacted\]|\*{8}|\.{3,99}|…|\[cut:[0-9,]{1,20} more bytes\]")
 _NAMED = regex(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
-_HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --output json` wrote"
+_HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --format json -o FILE` wrote"
 
 
 class ReviewedFindings(Struct, frozen=True):

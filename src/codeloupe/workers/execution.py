@@ -82,6 +82,8 @@ class JobExecutor:
                 async with self._runtime(settings, job) as runtime:
                     review = await runtime.review(scope, repo=place, **options)
         outcome = Outcome(exit_code=review.exit_code, summary=review.summary, review_id=review.review_id)
+        if review.is_empty:
+            outcome = replace(outcome, review=review, review_id=None)
         if reason := _why_again(review):
             raise await self._failed(reason, review, outcome)
         return outcome

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from codeloupe.model.agent import Priority
+from codeloupe.model.review import Review
 from codeloupe.model.sweep import SweepPart
 
 REVIEWS, SWEEPS, PIPELINES = QUEUES = ("reviews", "sweeps", "pipelines")
@@ -87,11 +88,15 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job came to: the exit code that the same command would have ended with, and where the rest is."""
+    """The result of a job: the exit code that the same command would have ended with, and where the rest is.
+
+    `review` is a review that the history does not have, because nothing was changed.
+    """
 
     exit_code: int
     summary: str = ""
     review_id: str | None = None
+    review: Review | None = None
     sweep_id: str | None = None
     run_id: str | None = None
 

@@ -69,7 +69,7 @@ def test_strict_is_1_on_a_high_finding(
 ) -> None:
     scripted(about(4, Json({"findings": [claim(4)]})))
     assert commits("--since", "20 years ago", "--author", "ada@example", "--no-verify", "-q", *words) == exit_code
-    assert commits("--since", "20 years ago", "--until", "19 years ago", "--output", "json", *words) == 0
+    assert commits("--since", "20 years ago", "--until", "19 years ago", "--format", "json", *words) == 0
     assert '"commits": []' in capsys.readouterr().out
 
 
@@ -81,7 +81,7 @@ def test_when_every_commit_fails_the_documents_are_valid_and_say_so(
     scripted(NotLoggedIn("no key", agent="scripted", hint="Set one."))
     shown = {}
     for form in FORMS:
-        assert commits("--max", "5", "--output", form) == 3
+        assert commits("--max", "5", "--format", form) == 3
         shown[form] = capsys.readouterr().out
         assert "0 OK, 0 need fixes, 0 should be reverted, 5 could not be reviewed" in shown[form]
         assert shown[form].count("not logged in: no key") >= 5
@@ -102,7 +102,7 @@ def test_text_that_would_act_is_shown_and_does_nothing(
     scripted(Json({"findings": [{**claim(1, "low"), **lines}]}))
     shown = {}
     for form in FORMS:
-        assert commits("--max", "1", "--output", form) == 0
+        assert commits("--max", "1", "--format", form) == 0
         told = capsys.readouterr()
         shown[form] = told.out
         for stream in told:

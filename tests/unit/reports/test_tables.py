@@ -150,9 +150,10 @@ def test_hostile_words_are_shown_and_not_obeyed() -> None:
     assert os.fsencode(shown["new_path"]) == b"\xff.py"
 
 
-def test_a_preview_of_no_change_is_one_line() -> None:
+def test_a_preview_of_no_change_names_other_scopes() -> None:
     text = render_preview(Preview(scope=review().scope, files=()), "text", Layout())
-    assert text == "Preview: topic against main\n\nNo changes to review. Nothing was run or spent.\n"
+    assert text.startswith("Preview: topic against main\n\nNo changes to review. Nothing was run or spent.\n")
+    assert "codeloupe review --commit HEAD\n" in text
 
 
 WEEK = TrendRow(key="2026-03-02", findings=40, fixed=10, reviews=3, cost_usd=2.0, duration_seconds=125.0)
