@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,12 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
+from codeloupe.model.pipeline_preview import PipelinePreview
 from codeloupe.pipelines.definition import find_pipeline_file, load_pipeline, pipeline_schema
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.json_v1 import json_text
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
+from codeloupe.reports.pipeline_preview import preview_json, preview_schema, render_preview
 from codeloupe.reports.wording import counted
 from codeloupe.store.runs import Holder
 from codeloupe.system.redaction import is_secret
@@ -76,6 +78,9 @@ def configure(parser: Parser) -> None:
     run = add_command(verbs, "run", "run a pipeline", _run)
     option(run, "file", "FILE", _A_FILE, nargs="?", type=Path, default=Path())
     option(run, "--input", "NAME=VALUE", "an input of the pipeline (may be repeated)", action="append", default=[])
+    flag(
+        run, "--dry-run --preview", "show what the run would do; no agent is asked, no command runs, nothing is stored"
+    )
     options.add(run, "--repo")
     run.set_defaults(accept_changes=False, clone=None)
     _add_running(run)
@@ -116,8 +121,8 @@ def configure(parser: Parser) -> None:
         options.add(answer, "--color")
 
     schema = add_command(verbs, "schema", "print the JSON Schema of a pipeline's file", _schema)
-    about = "file (default): a pipeline's file; status, list: what `status --json` and `list --json` print"
-    option(schema, "of", "OF", about, nargs="?", choices=["file", "status", "list"], default="file")
+    about = "file (default): a pipeline's file; status, list, dry-run: what `--json` prints there"
+    option(schema, "of", "OF", about, nargs="?", choices=["file", "status", "list", "dry-run"], default="file")
     removed = add_command(verbs, "remove", "remove a run with all its files", _remove)
     option(removed, "run", "RUN", a_run, nargs="?")
 
@@ -147,10 +152,31 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UsageError(why, hint="write --input NAME=VALUE, once for each input")
         inputs[name] = value
     pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
+    if arguments.dry_run:
+        return _dry_run(pipeline, inputs, arguments)
     if arguments.on_workers:
         _refuse_checkout(pipeline.definition.workspace)
         return _on_workers(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
     return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
+
+
+def _dry_run(pipeline: codeloupe.Pipeline, inputs: Mapping[str, str], arguments: argparse.Namespace) -> int:
+    """Show what a run would do. The exit code is 0 although no agent can be used here; the preview says so."""
+    if arguments.on_workers:
+        hint = "a dry run is made here, and only shows what the run would do; give one of the two"
+        raise UsageError("--dry-run and --on-workers exclude each other", hint=hint)
+
+    async def previewing() -> PipelinePreview:
+        given = codeloupe.RunOptions(repo=arguments.repo, agent=arguments.agent, model=arguments.model)
+        async with codeloupe.Runtime() as runtime:
+            return await runtime.preview_pipeline(pipeline, inputs, options=given)
+
+    preview = run_to_end(previewing())
+    if arguments.json:
+        write_result(preview_json(preview))
+    else:
+        write_result(render_preview(preview, **options.look_of(arguments.color), verbose=arguments.verbose))
+    return 0
 
 
 def _resume(arguments: argparse.Namespace) -> int:
@@ -372,7 +398,7 @@ def _validated(path: Path, *, quiet: bool) -> dict[str, object]:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    schemas = {"file": pipeline_schema, "status": run_schema, "list": list_schema}
+    schemas = {"file": pipeline_schema, "status": run_schema, "list": list_schema, "dry-run": preview_schema}
     print(json.dumps(schemas[arguments.of](), indent=2))
     return 0
 

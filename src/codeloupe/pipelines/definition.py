@@ -186,12 +186,15 @@ def outside_files(definition: PipelineDefinition) -> tuple[str, ...]:
 
 
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
-    """The value of every input: what is given, else its default. Raises UsageError for missing and unknown ones."""
+    """Return the value of every input, or its default. Raise UsageError for missing and unknown inputs."""
     known = {each.name: each for each in definition.inputs}
     unknown = [name for name in given if name not in known]
     wanted = [name for name, each in known.items() if each.default is None and not given.get(name, "").strip()]
     mistakes = [f"there is no input {reader.plain_or_quoted(name)}" for name in unknown]
-    mistakes += [f"the input {name} is {'empty' if name in given else 'missing'}" for name in wanted]
+    for name in wanted:
+        problem = "empty" if name in given else "missing"
+        about = known[name].description.strip()
+        mistakes.append(f"the input {name} is {problem} ({about})" if about else f"the input {name} is {problem}")
     if mistakes:
         meant = " ".join(filter(None, (did_you_mean(name, known) for name in unknown)))
         missing = f"give {' '.join(f'--input {name}=VALUE' for name in wanted)}" if wanted else ""
