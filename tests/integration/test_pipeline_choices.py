@@ -148,3 +148,15 @@ def test_commands_without_any_run_say_how_to_make_one(tmp_path: Path, server: St
         assert ended.exit_code == 2
         assert ended.stderr.startswith("codeloupe: there is no run of a pipeline yet\n")
         assert "`codeloupe pipeline run FILE` makes the first" in ended.stderr
+
+
+@pytest.mark.defect("E15")
+def test_retry_without_an_id_means_the_newest_run_with_the_stage(tmp_path: Path, server: StandInServer) -> None:
+    run = begun(server, tmp_path, write_pipeline(tmp_path / "p", PLAIN))
+    begun(server, tmp_path, write_pipeline(tmp_path / "other", {**PLAIN, "name": "read"}))
+    ended = pipeline(server, tmp_path, "resume", "--retry", "write", "--json")
+    assert (ended.exit_code, ended.json()["run_id"]) == (0, run), ended.stderr
+    unknown = pipeline(server, tmp_path, "resume", "--retry", "wirte")
+    assert unknown.exit_code == 2
+    assert "no run of this repository has a stage 'wirte'; there are:\n" in unknown.stderr
+    assert f"  {run}  tested, completed" in unknown.stderr

@@ -144,6 +144,17 @@ def test_a_dry_run_names_programs_that_are_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.defect("E4")
+@pytest.mark.parametrize(
+    ("workspace", "order"), [("worktree", "Order one and two\n"), ("checkout", "Order one, two\n")]
+)
+def test_a_dry_run_says_which_stages_run_at_the_same_time(shop: GitRepository, workspace: str, order: str) -> None:
+    file = write_pipeline(shop.path / "p", {"name": "one"}, {"name": "two"}, workspace=workspace)
+    shown = "\n".join(" ".join(line.split()) for line in dry_run(shop.path, str(file)).stdout.splitlines())
+    assert order in shown
+    assert ("1. one at the same time as two\n" in shown) is (workspace == "worktree")
+
+
+@pytest.mark.defect("E4")
 def test_a_dry_run_shows_prompts_without_secrets(tmp_path: Path) -> None:
     inputs = {"password": {"secret": True}, "topic": {"default": "otters"}}
     write_pipeline(tmp_path / "p", {"name": "write"}, inputs=inputs)

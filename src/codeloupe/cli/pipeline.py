@@ -74,6 +74,17 @@ def configure(parser: Parser) -> None:
     parser.description = "Run stages of agents with gates between them; look at runs, approve, reject and resume them."
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
+    parser.elsewhere = {
+        "show": "`codeloupe pipeline status` shows a run",
+        "logs": "`codeloupe pipeline status -v` shows every attempt of a run",
+        "rm": "`codeloupe pipeline remove` removes a run",
+        "delete": "`codeloupe pipeline remove` removes a run",
+        "start": "`codeloupe pipeline run` starts a run",
+        "continue": "`codeloupe pipeline resume` continues a run",
+        "retry": "`codeloupe pipeline resume --retry STAGE` runs a stage again",
+        "preview": "`codeloupe pipeline run --dry-run` shows what a run would do",
+        "check": "`codeloupe pipeline validate` checks pipeline files",
+    }
     a_run = "a run's id, the beginning of one, `last` or `last~1`"
     run = add_command(verbs, "run", "run a pipeline", _run)
     option(run, "file", "FILE", _A_FILE, nargs="?", type=Path, default=Path())

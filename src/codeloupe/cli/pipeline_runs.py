@@ -122,13 +122,17 @@ def run_to_resume() -> FoundRun:
 
 
 def run_to_retry(stage: str) -> FoundRun:
-    """Return the newest run of this repository, to retry one of its stages. Raise RunNotFound, UsageError."""
+    """Return the newest run of this repository that has a stage. Raise RunNotFound, UsageError."""
     runs = _all_runs()
-    for record in runs:
-        if _is_here(record):
+    here = [record for record in runs if _is_here(record)]
+    for record in here:
+        if any(each.name == stage for each in record.stages):
             return load_run(record.run_id)
-    words = f"there is no run of this repository; elsewhere there are:{_listed(runs)}"
-    raise UsageError(words, hint=f"name one: `codeloupe pipeline resume RUN --retry {stage}`")
+    if here:
+        words = f"no run of this repository has a stage {stage!r}; there are:{_listed(here)}"
+    else:
+        words = f"there is no run of this repository; elsewhere there are:{_listed(runs)}"
+    raise UsageError(words, hint="name a run and one of its stages: `codeloupe pipeline resume RUN --retry STAGE`")
 
 
 def run_to_answer(verb: str) -> FoundRun:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from codeloupe.model.pipeline import GateDefinition, PipelineDefinition, StageDefinition
+from codeloupe.model.pipeline import GateDefinition, PipelineDefinition, StageDefinition, WorkspaceKind
 
 
 class CallRange(Struct, frozen=True):
@@ -65,6 +65,13 @@ class PipelinePreview(Struct, frozen=True, kw_only=True):
     repository: Path | None = None
     can_start: bool = True
     problems: tuple[str, ...] = ()
+
+    @property
+    def max_parallel(self) -> int:
+        """Return how many stages work at a time; in the user's own tree that is one."""
+        if self.definition.workspace is WorkspaceKind.CHECKOUT:
+            return 1
+        return self.definition.max_parallel
 
     @property
     def steps(self) -> tuple[tuple[str, ...], ...]:

@@ -146,7 +146,7 @@ def _pipelines_in(folder: Path) -> str:
         else:
             candidates += [entry / name for name in FILE_NAMES]
     found = [reader.escape(str(file)) for file in candidates if _has_stages(file)]
-    return f"there is {' and '.join(found[:5])}" if found else ""
+    return f"these are pipelines: {', '.join(found[:5])}" if found else ""
 
 
 def _has_stages(file: Path) -> bool:

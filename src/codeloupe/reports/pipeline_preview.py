@@ -56,14 +56,15 @@ def _about(preview: PipelinePreview, page: Page) -> dict[str, str]:
         inputs.append(f"{page.line(name)} = {page.cut(page.line(value), _LONGEST_VALUE)}{origin}")
     limits = [] if definition.max_budget_usd is None else [f"{dollars(definition.max_budget_usd)} for the run"]
     if any(len(names) > 1 for names in preview.steps):
-        is_checkout = definition.workspace is WorkspaceKind.CHECKOUT
-        limits.append(f"{counted(1 if is_checkout else definition.max_parallel, 'stage')} at a time")
+        limits.append(f"{counted(preview.max_parallel, 'stage')} at a time")
+    between = " and " if preview.max_parallel > 1 else ", "
+    steps = [between.join(map(page.line, names)) for names in preview.steps]
     return {
         "File": page.line(str(definition.file)),
         "Inputs": "\n".join(inputs),
         "Works in": page.line(_WORKSPACES[definition.workspace].format(preview.repository)),
         "Limits": ", ".join(limits),
-        "Order": f" {page.sign('→')} ".join(" and ".join(map(page.line, names)) for names in preview.steps),
+        "Order": f" {page.sign('→')} ".join(steps),
         "Calls": _calls_text(preview),
     }
 
@@ -88,7 +89,7 @@ def _stage_rows(stage: StagePreview, preview: PipelinePreview, page: Page) -> It
     relations = []
     if definition.needs:
         relations.append(f"after {', '.join(map(page.line, definition.needs))}")
-    if others:
+    if others and preview.max_parallel > 1:
         relations.append(f"at the same time as {', '.join(others)}")
     yield from page.wrap(Text((f"{stage.step}. {name}", "bold"), "  ", (", ".join(relations), DIM)))
     facts = {
@@ -208,7 +209,7 @@ def preview_json(preview: PipelinePreview) -> str:
             "file": str(definition.file),
             "workspace": definition.workspace.value,
             "repository": None if preview.repository is None else str(preview.repository),
-            "max_parallel": definition.max_parallel,
+            "max_parallel": preview.max_parallel,
             "max_budget_usd": definition.max_budget_usd,
             "can_start": preview.can_start,
             "problems": list(preview.problems),

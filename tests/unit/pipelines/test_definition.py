@@ -464,7 +464,7 @@ def test_a_folder_without_a_pipeline_names_the_pipelines_in_it(tmp_path: Path) -
     for name in (".", "toor"):
         with pytest.raises(ConfigError) as caught:
             load_pipeline(tmp_path / name)
-        assert caught.value.hint == f"there is {tmp_path / 'other/pipeline.yml'} and {tmp_path / 'tour.yml'}"
+        assert caught.value.hint == f"these are pipelines: {tmp_path / 'other/pipeline.yml'}, {tmp_path / 'tour.yml'}"
 
 
 def test_a_folder_with_two_pipeline_files_is_refused(tmp_path: Path) -> None:
