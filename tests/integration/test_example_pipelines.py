@@ -104,9 +104,17 @@ def test_the_example_runs_with_made_up_answers_at_no_cost(example: str, shop: Gi
         state_directory=state,
     )
     pipeline = Pipeline.load(EXAMPLES / example)
+    preview = asyncio.run(pipeline.preview(INPUTS[example], options=options))
+    assert not state.exists()
+    assert (preview.can_start, {stage.agent for stage in preview.stages}) == (True, {"scripted"})
     run = asyncio.run(pipeline.run(INPUTS[example], options=options))
     assert_example(example, run, state)
     assert run.usage.cost_usd == 0
+    assert preview.calls.least <= run.usage.requests <= preview.calls.most
+    # The files that a stage leaves are known before the run if it requires them.
+    for stage in preview.stages if example != "change" else preview.stages[:1]:
+        prompt = open_run_store(state).directory(run.run_id) / f"stages/{stage.definition.name}/attempt-1/prompt.md"
+        assert prompt.read_text().replace(run.run_id, "RUN") == stage.prompt
     assert {attempt.agent for stage in run.stages for attempt in stage.attempts} == {"scripted"}
 
 

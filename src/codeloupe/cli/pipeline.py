@@ -1,4 +1,4 @@
-"""`codeloupe pipeline`: run stages of agents, and look at runs, answer them, go on with them and remove them."""
+"""`codeloupe pipeline`: preview and run stages of agents; show, answer, resume and remove runs."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class _Previewer:
             self._steps[name] = 1 + max((self._steps[needed] for needed in needs[name]), default=0)
             files: list[str] = []
             for needed in needs[name]:
-                files += [*self._builds_on[needed], *_leaves(by_name[needed])]
+                files += [*self._builds_on[needed], *sorted(_leaves(by_name[needed]))]
             self._builds_on[name] = list(dict.fromkeys(files))
 
     def stage(self, stage: StageDefinition) -> StagePreview:

@@ -97,10 +97,11 @@ class Pipeline:
 
     @classmethod
     def load(cls, file: Path | str, *, agents: Collection[str] | None = None) -> Pipeline:
-        """The pipeline that a YAML file defines. Raises ConfigError, which lists every mistake with its line.
+        """Return the pipeline that a YAML file defines. Raise ConfigError, which lists every mistake with its line.
 
-        `agents` names those that the file may name beside the built-in ones. Without it every name is taken here, and
-        `run` refuses one that neither is built in nor among the agents of its options.
+        `file` is the file, or a folder that holds `pipeline.yaml` or `pipeline.yml`. `agents` are names that the file
+        may use beside the built-in ones. Without them every name is accepted here, and `run` refuses a name that is
+        neither built in nor among the agents of its options.
         """
         check_arguments(file=file)
         return cls(load_pipeline(Path(file), agents=None if agents is None else (*AGENT_NAMES, *agents)))
