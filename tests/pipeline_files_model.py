@@ -1,4 +1,4 @@
-"""A model behind the stand-in server that plays an example pipeline with the made-up answers of its dry run.
+"""A model behind the stand-in server that plays an example pipeline with made-up answers.
 
 It knows by what it reads which stage or gate asks, and writes files as a model does: by tools of the agent's program.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.testing import Json, RecordedRequest, Reply, Text, ToolUse
-from examples.dry_run_answers import ANSWERS, Answer
+from tests.example_answers import ANSWERS, Answer
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 _CRITIC_ANSWER = "verdict = PASS: every requirement is met."

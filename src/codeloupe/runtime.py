@@ -28,6 +28,7 @@ from codeloupe.planning.settings import configure
 if TYPE_CHECKING:
     from codeloupe.forges.publishing import PublishRequest
     from codeloupe.model.pipeline import RunRecord
+    from codeloupe.model.pipeline_preview import PipelinePreview
     from codeloupe.model.publication import Publication
     from codeloupe.model.review import Diagnosis, Preview, Review
     from codeloupe.model.scope import ScopeRequest
@@ -246,6 +247,14 @@ class Runtime:
         check_arguments(pipeline=pipeline)
         own = self._with_settings(options)
         return await self._run(lambda: pipeline.run(inputs, options=own, run_id=run_id, calls=self._calls))
+
+    async def preview_pipeline(
+        self, pipeline: Pipeline, inputs: Mapping[str, str] | None = None, *, options: RunOptions | None = None
+    ) -> PipelinePreview:
+        """Return what a run would do, as `Pipeline.preview` does, with what the runtime has."""
+        check_arguments(pipeline=pipeline)
+        own = self._with_settings(options)
+        return await self._run(lambda: pipeline.preview(inputs, options=own, calls=self._calls))
 
     async def resume_run(self, run_id: str, *, options: RunOptions | None = None) -> RunRecord:
         """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""

@@ -11,7 +11,29 @@ DEFECTS = {"T": 19, "X": 4, "L": 7, "P": 8, "V": 17, "U": 10}
 # Found in later examinations.
 LATER = {
     *(f"F{number}" for number in range(1, 14)),
-    *("N6", "N7", "M1", "W1", "A1", "A2", "A7", "E1", "E2", "E3", "E8", "E9", "E13", "E14", "E16", "E17", "E20", "E24"),
+    *(
+        "N6",
+        "N7",
+        "M1",
+        "W1",
+        "A1",
+        "A2",
+        "A7",
+        "E1",
+        "E2",
+        "E3",
+        "E4",
+        "E8",
+        "E9",
+        "E13",
+        "E14",
+        "E15",
+        "E16",
+        "E17",
+        "E20",
+        "E21",
+        "E24",
+    ),
 }
 MARK = re.compile(r"""requirement\((?:id=)?["']([A-Z]\d{1,2})["']\)""")
 

@@ -19,7 +19,6 @@ NOT_TYPED: Mapping[str, str] = {
     "pip install": "fetches packages from the network; that its extras exist is tested",
     "pipx install": "fetches packages from the network",
     "make ": "sets up the project itself; that the target exists is tested",
-    "python examples/dry_run.py": "has a test of its own in test_example_pipelines.py",
     "reviewdog ": "another project's program, which is not installed",
 }
 # A review that finds something ends with 1, and so does what shows or judges one again.

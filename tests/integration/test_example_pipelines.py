@@ -1,21 +1,21 @@
-"""The example pipelines run: with made-up answers, as a newcomer starts them, and with the real claude program."""
+"""The example pipelines run, with a scripted agent and with the real claude program."""
 
 import asyncio
 import json
-import subprocess
-import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from codeloupe import AgentRequest
 from codeloupe.config.schema import Settings
 from codeloupe.model.pipeline import CriticVerdict, GateKind, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store
-from codeloupe.testing import StandInServer
-from examples.dry_run_answers import ANSWERS, ARTICLE, FAILS_THE_REVIEW, INPUTS, PASSES, REPOSITORY
+from codeloupe.testing import AgentStep, Json, ScriptedAgent, StandInServer, Text
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
 from tests.engine_standin import KEY, environment
+from tests.example_answers import ANSWERS, ARTICLE, FAILS_THE_REVIEW, INPUTS, PASSES, REPOSITORY
 from tests.pipeline_files_model import EXAMPLES, ExampleModel
 from tests.repository import GitRepository
 
@@ -68,30 +68,54 @@ def assert_example(example: str, run: RunRecord, state: Path) -> None:
             assert verdicts(run, "plan") == [[(GateKind.CRITIC, passed)]]
 
 
-def test_the_dry_run_of_all_completes_at_no_cost(tmp_path: Path) -> None:
-    words = (sys.executable, str(EXAMPLES / "dry_run.py"), "--keep", str(tmp_path))
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stdout.count("what it cost: $0.00") == len(ANSWERS)
-    for example in ANSWERS:
-        state = tmp_path / example / "state"
-        [run], unreadable = open_run_store(state).list()
-        assert not unreadable
-        assert_example(example, run, state)
-        assert {attempt.agent for stage in run.stages for attempt in stage.attempts} == {"scripted"}
+def scripted(example: str) -> ScriptedAgent:
+    """An agent that gives the made-up answers of an example, and writes its files."""
+    asked: Counter[str] = Counter()
 
+    def answer(request: AgentRequest) -> AgentStep:
+        stage = request.labels["stage"]
+        role = f"critic of {stage}" if "gate" in request.labels else stage
+        answers = ANSWERS[example][role]
+        chosen = answers[min(asked[role], len(answers) - 1)]
+        asked[role] += 1
+        for name, text in chosen.files.items():
+            file = request.working_dir / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        return Text(chosen.text) if chosen.value is None else Json(chosen.value)
 
-def test_a_dry_run_of_what_is_no_example_says_what_there_is(tmp_path: Path) -> None:
-    words = (sys.executable, str(EXAMPLES / "dry_run.py"), "articel")
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "there are article, change, assessment" in ended.stderr
+    return ScriptedAgent([answer])
 
 
 @pytest.fixture
 def shop(repository: GitRepository) -> GitRepository:
     repository.commit_files(REPOSITORY)
     return repository
+
+
+@pytest.mark.parametrize("example", list(ANSWERS))
+def test_the_example_runs_with_made_up_answers_at_no_cost(example: str, shop: GitRepository, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    options = RunOptions(
+        repo=shop.path,
+        settings=Settings(reviewer_type="offline"),
+        agents={"scripted": scripted(example)},
+        agent="scripted",
+        state_directory=state,
+    )
+    pipeline = Pipeline.load(EXAMPLES / example)
+    preview = asyncio.run(pipeline.preview(INPUTS[example], options=options))
+    assert not state.exists()
+    assert (preview.can_start, {stage.agent for stage in preview.stages}) == (True, {"scripted"})
+    run = asyncio.run(pipeline.run(INPUTS[example], options=options))
+    assert_example(example, run, state)
+    assert run.usage.cost_usd == 0
+    assert preview.calls.least <= run.usage.requests <= preview.calls.most
+    # The files that a stage leaves are known before the run if it requires them.
+    for stage in preview.stages if example != "change" else preview.stages[:1]:
+        prompt = open_run_store(state).directory(run.run_id) / f"stages/{stage.definition.name}/attempt-1/prompt.md"
+        assert prompt.read_text().replace(run.run_id, "RUN") == stage.prompt
+    assert {attempt.agent for stage in run.stages for attempt in stage.attempts} == {"scripted"}
 
 
 def run_with_claude(

@@ -196,6 +196,14 @@ COMMAND_POINTERS: Mapping[str, Mapping[str, str]] = {
     },
     "publish": {"gitlab": _GITLAB},
     "config": dict.fromkeys(("get", "set", "unset", "edit"), _SETTINGS),
+    "pipeline": {
+        **dict.fromkeys(("show", "view"), "`codeloupe pipeline status` shows a run"),
+        **dict.fromkeys(("log", "logs"), "`codeloupe pipeline status -v` shows every attempt of a run"),
+        **dict.fromkeys(("preview", "plan"), "`codeloupe pipeline run --dry-run` shows what a run would do"),
+        "start": "`codeloupe pipeline run` starts a run",
+        "continue": "`codeloupe pipeline resume` continues a run",
+        "retry": "`codeloupe pipeline resume --retry STAGE` runs a stage again",
+    },
 }
 _BY_TIME = "`codeloupe commits --since '1 day ago'` reviews commits by time"
 _CONFIG = (
@@ -258,7 +266,7 @@ OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
         ),
         **dict.fromkeys(("--allowedTools", "--allowed-tools"), "`--tools A,B` names the tools that the agent has"),
     },
-    "pipeline run": {**_PRINTING, "--dry-run": "`codeloupe pipeline validate FILE` checks a pipeline, at no cost"},
+    "pipeline run": _PRINTING,
     "history show": {**_PRINTING, "--json": _RENDER, "--format": _RENDER},
     "history list": {**_PRINTING, "--since": "`--limit N` shows the newest N"},
     "config schema": {**_PRINTING, "--json": "it prints JSON already"},

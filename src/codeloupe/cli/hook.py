@@ -39,14 +39,14 @@ _KIND_EPILOGS = {
     "pre-commit": """\
 Options of `codeloupe review` may follow, such as --fail-on medium.
 
-example:
+examples:
   codeloupe hook pre-commit --reviewer offline
 """,
     "pre-push": """\
 Git passes the remote's name and URL, and the pushed refs on standard input. Outside a push, the branch and its working
 tree are reviewed. Options of `codeloupe review` may follow, such as --fail-on medium.
 
-example:
+examples:
   codeloupe hook pre-push --reviewer offline
 """,
 }

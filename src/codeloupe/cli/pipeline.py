@@ -1,15 +1,13 @@
-"""`codeloupe pipeline`: run stages of agents, and look at runs, answer them, go on with them and remove them."""
+"""`codeloupe pipeline`: preview and run stages of agents; show, answer, resume and remove runs."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,22 @@ import codeloupe
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
+from codeloupe.cli.pipeline_runs import (
+    FIRST_STEP,
+    FoundRun,
+    choose_a_run,
+    find_run,
+    is_run,
+    load_run,
+    open_store,
+    run_line,
+    run_to_answer,
+    run_to_resume,
+    run_to_retry,
+    waiting_stages,
+)
 from codeloupe.cli.progress import choose_mode
 from codeloupe.cli.verbs import note, run_to_end, set_up_logging, size_of, write_result
-from codeloupe.config.loading import database_url
 from codeloupe.errors import CodeloupeError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import (
     ENDED_STATES,
@@ -33,22 +44,20 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
-from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
+from codeloupe.model.pipeline_preview import PipelinePreview
+from codeloupe.pipelines.definition import find_pipeline_file, load_pipeline, pipeline_schema
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.json_v1 import json_text
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
+from codeloupe.reports.pipeline_preview import preview_json, preview_schema, render_preview
 from codeloupe.reports.wording import counted
-from codeloupe.store import open_database, open_run_store
-from codeloupe.store.interface import RunStore
-from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore, Holder
-from codeloupe.store.sqlite import state_directory
+from codeloupe.store.runs import Holder
 from codeloupe.system.redaction import is_secret
 from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
 Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, Any, RunRecord]]
 
-_FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
-_LIST = "`codeloupe pipeline list` shows what there is"
+_A_FILE = "a pipeline's YAML file, or the folder of its pipeline.yaml (default: this folder)"
 _CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
 _EPILOG = """\
 exit codes:
@@ -59,16 +68,17 @@ exit codes:
   130  interrupted; `resume` continues
 """
 _EXAMPLES = {
-    "": ("codeloupe pipeline run tour.yaml --input topic=caching", "codeloupe pipeline status --follow"),
+    "": ("codeloupe pipeline run tour --input topic=caching", "codeloupe pipeline status --follow"),
     "run": (
-        "codeloupe pipeline run tour.yaml --input topic=caching",
-        "codeloupe pipeline run tour.yaml --no-wait --json",
+        "codeloupe pipeline run tour --input topic=caching --dry-run",
+        "codeloupe pipeline run tour --input topic=caching",
+        "codeloupe pipeline run tour/pipeline.yaml --no-wait --json",
     ),
-    "resume": ("codeloupe pipeline resume last --retry draft --note 'be shorter'",),
+    "resume": ("codeloupe pipeline resume", "codeloupe pipeline resume last --retry draft --note 'be shorter'"),
     "status": ("codeloupe pipeline status", "codeloupe pipeline status --follow"),
     "list": ("codeloupe pipeline list --limit 5",),
-    "validate": ("codeloupe pipeline validate tour.yaml",),
-    "approve": ("codeloupe pipeline approve last draft", "codeloupe pipeline approve last draft --resume"),
+    "validate": ("codeloupe pipeline validate tour",),
+    "approve": ("codeloupe pipeline approve", "codeloupe pipeline approve last draft --resume"),
     "reject": ("codeloupe pipeline reject last draft --note 'too long'",),
     "schema": ("codeloupe pipeline schema > pipeline.schema.json",),
     "remove": ("codeloupe pipeline remove last",),
@@ -80,17 +90,21 @@ def configure(parser: Parser) -> None:
     parser.description = "Run stages of agents with gates between them; look at runs, approve, reject and resume them."
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
-    a_run = "a run's id, the beginning of one, or `last`"
+    a_run = "a run's id, the beginning of one, `last` or `last~1`"
     run = add_command(verbs, "run", "run a pipeline", _run)
-    option(run, "file", "FILE", "the pipeline's YAML file", type=Path)
+    option(run, "file", "FILE", _A_FILE, nargs="?", type=Path, default=Path())
     option(run, "--input", "NAME=VALUE", "an input of the pipeline (may be repeated)", action="append", default=[])
+    flag(
+        run, "--dry-run --preview", "show what the run would do; no agent is asked, no command runs, nothing is stored"
+    )
     options.add(run, "--repo")
     run.set_defaults(accept_changes=False, clone=None)
     _add_running(run)
 
     about = "continue a run that was interrupted, or was waiting for an answer"
     resume = add_command(verbs, "resume", about, _resume)
-    option(resume, "run", "RUN", a_run)
+    about_run = f"{a_run} (default: the last unfinished run of this repository)"
+    option(resume, "run", "RUN", about_run, nargs="?")
     option(resume, "--retry", "STAGE", "run this stage again")
     option(resume, "--note", "TEXT", "with --retry: feedback for its next attempt", default="")
     flag(resume, "--accept-changes", "continue although the pipeline's files have changed since the run began")
@@ -108,12 +122,12 @@ def configure(parser: Parser) -> None:
         options.add(each, "--json", "--color")
 
     validate = add_command(verbs, "validate", "check pipeline files, at no cost", _validate)
-    option(validate, "files", "FILE", "a pipeline's YAML file", nargs="+", type=Path)
+    option(validate, "files", "FILE", _A_FILE, nargs="*", type=Path, default=[Path()])
     options.add(validate, "--json")
     for verb in ("approve", "reject"):
         answer = add_command(verbs, verb, f"{verb} the work of a stage that is waiting for a person", _answer)
-        option(answer, "run", "RUN", a_run)
-        option(answer, "stage", "STAGE", "the stage that is waiting")
+        option(answer, "run", "RUN", f"{a_run} (default: the run that is waiting)", nargs="?")
+        option(answer, "stage", "STAGE", "the stage that is waiting (default: the only one)", nargs="?")
         option(answer, "--note", "TEXT", "why; it is stored with the run", default="")
         flag(answer, "--resume", "continue the run here, unless another process is working on it")
         # What --resume needs besides, as `resume` has it by default.
@@ -123,9 +137,10 @@ def configure(parser: Parser) -> None:
         options.add(answer, "--color")
 
     schema = add_command(verbs, "schema", "print the JSON Schema of a pipeline's file", _schema)
-    about = "file (default): a pipeline's file; status, list: what `status --json` and `list --json` print"
-    option(schema, "of", "OF", about, nargs="?", choices=["file", "status", "list"], default="file")
-    option(add_command(verbs, "remove", "remove a run with all its files", _remove), "run", "RUN", a_run)
+    about = "file (default): a pipeline's file; status, list, dry-run: what `--json` prints there"
+    option(schema, "of", "OF", about, nargs="?", choices=["file", "status", "list", "dry-run"], default="file")
+    removed = add_command(verbs, "remove", "remove a run with all its files", _remove)
+    option(removed, "run", "RUN", f"{a_run}; without it, the choices are listed", nargs="?")
     add_examples(parser, _EXAMPLES)
 
 
@@ -154,19 +169,40 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UsageError(why, hint="write --input NAME=VALUE, once for each input")
         inputs[name] = value
     pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
+    if arguments.dry_run:
+        return _dry_run(pipeline, inputs, arguments)
     if arguments.on_workers:
         _refuse_checkout(pipeline.definition.workspace)
         return _on_workers(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
     return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
 
 
+def _dry_run(pipeline: codeloupe.Pipeline, inputs: Mapping[str, str], arguments: argparse.Namespace) -> int:
+    """Show what a run would do. The exit code is 0 although no agent can be used here; the preview says so."""
+    if arguments.on_workers:
+        hint = "a dry run is made here, and only shows what the run would do; give one of the two"
+        raise UsageError("--dry-run and --on-workers exclude each other", hint=hint)
+
+    async def previewing() -> PipelinePreview:
+        given = codeloupe.RunOptions(repo=arguments.repo, agent=arguments.agent, model=arguments.model)
+        async with codeloupe.Runtime() as runtime:
+            return await runtime.preview_pipeline(pipeline, inputs, options=given)
+
+    preview = run_to_end(previewing())
+    if arguments.json:
+        write_result(preview_json(preview))
+    else:
+        write_result(render_preview(preview, **options.look_of(arguments.color), verbose=arguments.verbose))
+    return 0
+
+
 def _resume(arguments: argparse.Namespace) -> int:
     """Go on with a run that stopped; what is finished is neither run nor bought again. Raises RunBusy."""
     if arguments.note and arguments.retry is None:
         raise UsageError("--note is for --retry", hint="give --retry STAGE as well")
-    record, holder = _as_it_is(_find_run(arguments.run))
+    record, holder = _run_to_resume(arguments)
     if arguments.retry is not None:
-        # Whoever works on the run takes an answer on a stage that waits, and on no other.
+        # A process that works on the run accepts an answer only on a stage that waits.
         states = _CAN_BE_TRIED_AGAIN if holder is None else _CAN_BE_TRIED_AGAIN[:1]
         busy = "" if holder is None else f" while {holder} is working on the run"
         stage = _stage_in(record, arguments.retry, states, refusal=f"cannot be tried again{busy}")
@@ -179,6 +215,15 @@ def _resume(arguments: argparse.Namespace) -> int:
         _refuse_checkout(record.workspace)
         return _on_workers(None, arguments, record)
     return _go_on(lambda runtime, given: runtime.resume_run(record.run_id, options=given), arguments)
+
+
+def _run_to_resume(arguments: argparse.Namespace) -> FoundRun:
+    """Return the run that is named, or else the one to resume, and say which it is."""
+    if arguments.run is not None:
+        return load_run(find_run(arguments.run))
+    found = run_to_resume() if arguments.retry is None else run_to_retry(arguments.retry)
+    note(f"resuming the run {run_line(found.record)}", quiet=arguments.quiet)
+    return found
 
 
 def _refuse_checkout(workspace: WorkspaceKind) -> None:
@@ -203,22 +248,49 @@ def _on_workers(begin: Work | None, arguments: argparse.Namespace, run: RunRecor
             run = run_to_end(begun())
         assert run is not None  # noqa: S101 - one of both is given
         run_on_workers(queue, run, accept_changes=arguments.accept_changes, quiet=arguments.quiet)
-    run, holder = _as_it_is(run.run_id)
+    run, holder = load_run(run.run_id)
     _write_run(run, arguments, holder=holder)
     return _exit_code_of(run)
 
 
 def _answer(arguments: argparse.Namespace) -> int:
-    """Leave an answer; a process that waits for it goes on at once. With --resume, else go on here."""
-    record, holder = _as_it_is(_find_run(arguments.run))
+    """Store an answer, which a process that waits for it reads at once. With --resume, continue the run here."""
+    (record, holder), name = _run_to_answer(arguments)
     waiting = (StageState.AWAITING_APPROVAL,)
-    stage = _stage_in(record, arguments.stage, waiting, refusal="is not waiting for an answer")
+    stage = _stage_in(record, name, waiting, refusal="is not waiting for an answer")
     decision, words = Decision(arguments.action), f"{record.run_id} {stage.name}"
     if decision is Decision.APPROVE and not report.has_work(stage):
         again = report.advised_command(stage) or f"codeloupe pipeline resume {record.run_id} --retry {stage.name}"
         what = f"the stage {stage.name!r} of the run {record.run_id} has no work to approve: {stage.reason}"
         raise UsageError(what, hint=f"`{again}` tries it again; `codeloupe pipeline reject {words} --resume` fails it")
     return _answered(record, holder, stage, decision, arguments, goes_on=arguments.resume)
+
+
+def _run_to_answer(arguments: argparse.Namespace) -> tuple[FoundRun, str]:
+    """Return the run and the stage that are named, or else those that wait, and say which run it is.
+
+    A single word is a run if it names one, and otherwise a stage.
+    """
+    run, stage = arguments.run, arguments.stage
+    if run is not None and stage is None and not is_run(run):
+        run, stage = None, run
+    if run is None:
+        found = run_to_answer(arguments.action)
+        note(f"this is about the run {run_line(found.record)}")
+    else:
+        found = load_run(find_run(run))
+    if stage is not None:
+        return found, stage
+    waiting = [each.name for each in waiting_stages(found.record)]
+    if len(waiting) == 1:
+        return found, waiting[0]
+    run_id = found.record.run_id
+    if not waiting:
+        state = report.state_text(found.record.state)
+        words = f"no stage of the run {run_id} waits for an answer; its state is {state}"
+        raise UsageError(words, hint=f"`codeloupe pipeline status {run_id}` shows it")
+    words = f"several stages of the run {run_id} wait for an answer: {', '.join(waiting)}"
+    raise UsageError(words, hint=f"name one: `codeloupe pipeline {arguments.action} {run_id} {waiting[0]}`")
 
 
 def _answered(
@@ -231,7 +303,7 @@ def _answered(
     goes_on: bool,
 ) -> int:
     """Leave a person's answer for a run, and go on with it, or say who does."""
-    store = _open_store()
+    store = open_store()
     store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
     if holder is None and goes_on:
         try:
@@ -261,8 +333,8 @@ def _answered(
 
 def _status(arguments: argparse.Namespace) -> int:
     """Show a run. The exit code says nothing about it, but with --follow it is that of the run."""
-    run_id = _find_run(arguments.run)
-    record, holder = run_to_end(_followed(run_id)) if arguments.follow else _as_it_is(run_id)
+    run_id = find_run(arguments.run)
+    record, holder = run_to_end(_followed(run_id)) if arguments.follow else load_run(run_id)
     _write_run(record, arguments, holder=holder)
     return _exit_code_of(record) if arguments.follow else 0
 
@@ -272,7 +344,7 @@ async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
     said: dict[str, str] = {}
     with PipelineDisplay(mode=choose_mode()) as display:
         while True:
-            display.run, holder = _as_it_is(run_id)
+            display.run, holder = load_run(run_id)
             for stage in display.run.stages:
                 words = report.state_text(stage.state)
                 if said.get(stage.name, words if stage.state is StageState.PENDING else "") != words:
@@ -292,7 +364,7 @@ def _list(arguments: argparse.Namespace) -> int:
     """Show all runs; that there is none is no error."""
     if arguments.limit < 1:
         raise UsageError(f"--limit is {arguments.limit}, and must be at least 1", hint="give a number from 1 on")
-    store = _open_store()
+    store = open_store()
     found, problems = store.list()
     runs = found[: arguments.limit]
     busy = set()
@@ -305,7 +377,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_result(runs_json(shown, problems, busy=frozenset(busy)))
     elif not shown and not problems:
-        write_result(f"There is no run of a pipeline yet; {_FIRST_STEP}.\n")
+        write_result(f"There is no run of a pipeline yet; {FIRST_STEP}.\n")
     else:
         write_result(report.render_runs(shown, problems, **options.look_of(arguments.color)))
     if len(found) > len(runs) and not arguments.json:
@@ -315,90 +387,53 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _validate(arguments: argparse.Namespace) -> int:
     """Check files before anything is spent; the exit code is 2 when one of them is wrong."""
-    files = []
-    for path in arguments.files:
-        problems, hint = list[str](), None
-        try:
-            definition = load_pipeline(path)
-        except CodeloupeError as error:
-            # One text for each mistake; of several, the first line only says how many.
-            first, *rest = error.message.split("\n")
-            problems, hint = [line.strip() for line in rest] or [first], error.hint
-            if not arguments.json:
-                about = f"{error.message}\n  hint: {hint}" if hint else error.message
-                print(without_log_commands(terminal(about, keep_newlines=True)), file=sys.stderr)
-        else:
-            if not arguments.json:
-                inputs = f", {counted(len(definition.inputs), 'input', 'inputs')}" if definition.inputs else ""
-                about = f"{definition.name}, {counted(len(definition.stages), 'stage', 'stages')}{inputs}"
-                print(f"{log_line(str(path))}: valid ({log_line(about)})", flush=True)
-        files.append({"file": str(path), "valid": not problems, "problems": problems, "hint": hint})
+    files = [_validated(path, quiet=arguments.json) for path in arguments.files]
     if arguments.json:
         write_result(json_text({"schema_version": 1, "files": files}))
     return 0 if all(each["valid"] for each in files) else UsageError.exit_code
 
 
+def _validated(path: Path, *, quiet: bool) -> dict[str, object]:
+    """Check one file, print the outcome unless `quiet`, and return it for programs."""
+    try:
+        file = find_pipeline_file(path)
+        definition = load_pipeline(file)
+    except CodeloupeError as error:
+        if not quiet:
+            about = f"{error.message}\n  hint: {error.hint}" if error.hint else error.message
+            print(without_log_commands(terminal(about, keep_newlines=True)), file=sys.stderr)
+        # One text for each mistake; of several, the first line only says how many.
+        first, *rest = error.message.split("\n")
+        problems = [line.strip() for line in rest] or [first]
+        return {"file": str(path), "valid": False, "problems": problems, "hint": error.hint}
+    if not quiet:
+        about = f"{definition.name}, {counted(len(definition.stages), 'stage')}"
+        if definition.inputs:
+            about += f", {counted(len(definition.inputs), 'input')}"
+        print(f"{log_line(str(file))}: valid ({log_line(about)})", flush=True)
+    return {"file": str(file), "valid": True, "problems": [], "hint": None}
+
+
 def _schema(arguments: argparse.Namespace) -> int:
-    schemas = {"file": pipeline_schema, "status": run_schema, "list": list_schema}
+    schemas = {"file": pipeline_schema, "status": run_schema, "list": list_schema, "dry-run": preview_schema}
     print(json.dumps(schemas[arguments.of](), indent=2))
     return 0
 
 
 def _remove(arguments: argparse.Namespace) -> int:
-    """Remove a run and say how much room that made. Raises RunBusy while a process works on it."""
-    run_id = _find_run(arguments.run)
-    print(f"removed the run {terminal(run_id)}, which freed {size_of(_open_store().remove(run_id))}")
+    """Remove a run and say how much space that freed. Raise RunBusy while a process works on it."""
+    if arguments.run is None:
+        choose_a_run("remove")
+    run_id = find_run(arguments.run)
+    print(f"removed the run {terminal(run_id)}, which freed {size_of(open_store().remove(run_id))}")
     return 0
-
-
-def _open_store() -> RunStore:
-    """The runs of this user, or of the shared database. Nothing is made or read yet. Raises StoreError."""
-    return _store_at(database_url(os.environ), state_directory(os.environ))
-
-
-@cache
-def _store_at(url: str | None, directory: Path) -> RunStore:
-    # One for all that a verb does, since to connect to a server takes longer than to ask it.
-    return open_run_store(open_database(url, directory), directory)
-
-
-def _find_run(word: str) -> str:
-    """The id of the run that a word names: an id, the beginning of one, or `last`. Raises RunNotFound."""
-    store = _open_store()
-    if word == "last":
-        runs, problems = store.list()
-        if runs:
-            return runs[0].run_id
-        if problems:
-            raise StoreError(f"no run can be read: {next(iter(problems.values()))}", hint=_LIST)
-        raise RunNotFound("there is no run of a pipeline yet", hint=_FIRST_STEP)
-    # Whether the state of that run can be read is not looked at.
-    found = store.matching(word)
-    if word in found or len(found) == 1:
-        return word if word in found else found[0]
-    if found:
-        names = "".join(f"\n  {name}" for name in (*found[:8], *(["and more"] if len(found) > 8 else [])))
-        raise UsageError(f"{word!r} is the beginning of several runs:{names}", hint="give more characters of one")
-    if not store.is_shared:
-        raise RunNotFound(f"there is no run {word!r}", hint=_LIST)
-    local, hint = DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY), _LIST
-    if local.matching(word):
-        hint = f"one of that name is in {local.name}; `codeloupe store migrate` copies it"
-    raise RunNotFound(f"there is no run {word!r} in {store.name}", hint=hint)
-
-
-def _as_it_is(run_id: str) -> tuple[RunRecord, Holder | None]:
-    store = _open_store()
-    # Asked first: whoever works on it may end between the two, and has then written the last state before.
-    holder = store.holder(run_id)
-    return report.as_it_is(store.load(run_id), busy=holder is not None), holder
 
 
 def _write_run(
     run: RunRecord, arguments: argparse.Namespace, *, holder: Holder | None = None, code: int | None = None
 ) -> None:
     """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
-    store, has_ended = _open_store(), run.state in (StageState.COMPLETED, StageState.FAILED)
+    store, has_ended = open_store(), run.state in (StageState.COMPLETED, StageState.FAILED)
     directory = store.fetched(run.run_id) if has_ended else store.directory(run.run_id)
     result, patch = directory / "result", directory / "result.patch"
     has_result = has_ended and NO_RESULT not in run.reason
@@ -440,7 +475,7 @@ def _go_on(work: Work, arguments: argparse.Namespace) -> int:
                 repo=getattr(arguments, "repo", Path()),
                 agent=arguments.agent,
                 model=arguments.model,
-                ask_person=TerminalAsker(display, _open_store()) if asks else None,
+                ask_person=TerminalAsker(display, open_store()) if asks else None,
                 wait_for_approval=not arguments.no_wait,
                 watch=display.watch,
                 accept_changes=arguments.accept_changes,
@@ -462,7 +497,7 @@ def _go_on(work: Work, arguments: argparse.Namespace) -> int:
     if stopped is not None:
         # What stopped it is the error to report.
         with suppress(CodeloupeError):
-            run, holder = _as_it_is(run.run_id)
+            run, holder = load_run(run.run_id)
     if isinstance(stopped, CodeloupeError):
         # A program gets the run as it is; a person has read what stopped it.
         if arguments.json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from codeloupe.config import yaml as reader
-from codeloupe.config.files import read_config_file
+from codeloupe.config.files import MAX_FILE_BYTES, read_config_file, read_regular_file
 from codeloupe.config.kinds import LONGEST_TEXT, Place, either
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AGENT_NAMES
@@ -30,7 +31,8 @@ from codeloupe.model.scope import check_pattern
 from codeloupe.pipelines.artifacts import SchemaRefused, answer_name, check_schema, matches, parse_value, read_named
 from codeloupe.system.regex import regex
 
-_FILE_HINT = "name a pipeline's file, such as pipeline.yaml"
+FILE_NAMES = ("pipeline.yaml", "pipeline.yml")
+_FILE_HINT = "name a pipeline's file, such as pipeline.yaml, or the folder that holds it"
 _HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"
 _SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
 # What other programs, or other places of ours, call some of the keys.
@@ -51,6 +53,7 @@ _TYPES: Mapping[str, Any] = {
     "null": NoneType,
 }
 _DURATION = regex(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
+_STAGES = regex(rb"^stages[ \t]*:", re.MULTILINE)
 _UNUSABLE = regex("[\x00\ud800-\udfff]")
 # Words that mean something to a shell and nothing to a program; whoever writes one expects a shell.
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
@@ -79,18 +82,22 @@ _schema = cache(pipeline_schema)
 def load_pipeline(
     path: Path, *, agents: Collection[str] | None = AGENT_NAMES, names: Mapping[str, str] = _AS_WRITTEN
 ) -> PipelineDefinition:
-    """The pipeline that a YAML file defines. Every file that it names was found and read.
+    """Return the pipeline that a YAML file defines, after reading every file that it names.
 
-    `agents` are the names of those that it may name; with None every name is taken. `names` are those of files that
-    are called otherwise than they are written in it. Raises ConfigError, which lists every mistake with its line.
+    `path` is the file, or the folder that holds it. `agents` are the names that the file may use for agents; None
+    allows every name. `names` maps a file's name as it is written to the name under which it is stored. Raise
+    ConfigError, which lists every mistake with its line.
     """
+    path = find_pipeline_file(path)
     try:
         text = read_config_file(path, name=str(path), follow_symlinks=True).text
         # Schemas may be inside the file, some levels below its own.
         root = reader.read_document(str(path), text, deepest_level=24)
     except ConfigError as error:
-        is_missing = isinstance(error.__cause__, FileNotFoundError)
-        raise ConfigError(error.message, hint=_FILE_HINT if is_missing else error.hint) from error
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        words = f"{reader.escape(str(path))}: no such file or folder"
+        raise ConfigError(words, hint=_pipelines_in(path.parent) or _FILE_HINT) from error
     except ValueError as error:  # a NUL byte
         raise ConfigError(f"{reader.escape(str(path))}: this cannot be the name of a file", hint=_FILE_HINT) from error
     except reader.Refused as refusal:
@@ -106,6 +113,48 @@ def load_pipeline(
         "texts": {"": text, **files.texts},
     }
     return convert({**{key: value for key, value in values.items() if key != "defaults"}, **made}, PipelineDefinition)
+
+
+def find_pipeline_file(path: Path) -> Path:
+    """Return the pipeline's file at a path: the path itself, or the one file of `FILE_NAMES` in that folder.
+
+    Raise ConfigError if the folder holds none of them or both. A path that does not exist is returned as it is.
+    """
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
+        return path
+    found = [path / name for name in FILE_NAMES if os.path.lexists(path / name)]
+    if len(found) == 1:
+        return found[0]
+    is_here = path == Path()
+    folder = "this folder" if is_here else reader.escape(str(path))
+    if found:
+        raise ConfigError(f"{folder} holds both {' and '.join(FILE_NAMES)}", hint="name one of the two files")
+    words = f"{folder} holds neither {' nor '.join(FILE_NAMES)}"
+    raise ConfigError(words, hint=_pipelines_in(path) or _FILE_HINT)
+
+
+def _pipelines_in(folder: Path) -> str:
+    """Return a hint that names the pipelines in a folder and in the folders below it; empty if there are none."""
+    try:
+        entries = sorted(folder.iterdir())[:_MOST_NAMES]
+    except OSError:
+        return ""
+    candidates: list[Path] = []
+    for entry in entries:
+        if entry.suffix in (".yaml", ".yml"):
+            candidates.append(entry)
+        else:
+            candidates += [entry / name for name in FILE_NAMES]
+    found = [reader.escape(str(file)) for file in candidates if _has_stages(file)]
+    return f"these are pipelines: {', '.join(found[:5])}" if found else ""
+
+
+def _has_stages(file: Path) -> bool:
+    """Return whether a file has the key `stages`, which tells a pipeline from other YAML files."""
+    try:
+        return _STAGES.search(read_regular_file(file, follow_symlinks=True, most=MAX_FILE_BYTES)) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def kept_files(definition: PipelineDefinition) -> dict[str, bytes]:
@@ -137,12 +186,15 @@ def outside_files(definition: PipelineDefinition) -> tuple[str, ...]:
 
 
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
-    """The value of every input: what is given, else its default. Raises UsageError for missing and unknown ones."""
+    """Return the value of every input, or its default. Raise UsageError for missing and unknown inputs."""
     known = {each.name: each for each in definition.inputs}
     unknown = [name for name in given if name not in known]
     wanted = [name for name, each in known.items() if each.default is None and not given.get(name, "").strip()]
     mistakes = [f"there is no input {reader.plain_or_quoted(name)}" for name in unknown]
-    mistakes += [f"the input {name} is {'empty' if name in given else 'missing'}" for name in wanted]
+    for name in wanted:
+        problem = "empty" if name in given else "missing"
+        about = known[name].description.strip()
+        mistakes.append(f"the input {name} is {problem} ({about})" if about else f"the input {name} is {problem}")
     if mistakes:
         meant = " ".join(filter(None, (did_you_mean(name, known) for name in unknown)))
         missing = f"give {' '.join(f'--input {name}=VALUE' for name in wanted)}" if wanted else ""

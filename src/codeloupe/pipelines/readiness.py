@@ -6,7 +6,7 @@ could approve.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -16,7 +16,6 @@ from codeloupe.model.pipeline import (
     ENDED_STATES,
     Approval,
     Decision,
-    GateDefinition,
     GateKind,
     PipelineDefinition,
     RunRecord,
@@ -31,12 +30,26 @@ from codeloupe.reviewers.choose import choose_reviewers
 _HINT = "install one of them or log in to it, or name another agent; `codeloupe doctor` shows which can be used"
 
 
-class _Need(Struct, frozen=True):
-    """One usable agent of these names, for a purpose such as `the stage write`."""
+class Need(Struct, frozen=True, kw_only=True):
+    """One usable agent of these names, for a purpose such as `the stage write`.
+
+    `gate` is the position of the critic's gate, None for the stage's own call. Review gates share one need without a
+    stage.
+    """
 
     purpose: str
     agents: tuple[str, ...]
     model: str | None
+    stage: str = ""
+    gate: int | None = None
+
+
+class Readiness(Struct, frozen=True, kw_only=True):
+    """The agent that would answer a need, empty if there is none, and the problem of each agent before it."""
+
+    need: Need
+    usable: str = ""
+    problems: Mapping[str, str]
 
 
 async def require_agents(
@@ -47,26 +60,43 @@ async def require_agents(
     `answers` are those that people left for stages of the run. `refusal` begins the message, which names each agent
     that could be used and why it cannot.
     """
+    lines = describe_unusable(await check_agents(agents, definition, run, answers))
+    if lines:
+        raise UsageError("\n  ".join((f"{refusal}: these agents cannot be used", *lines)), hint=_HINT)
+
+
+async def check_agents(
+    agents: RunAgents, definition: PipelineDefinition, run: RunRecord, answers: Mapping[str, Approval]
+) -> list[Readiness]:
+    """Return which agent would make each call that the run will make. Each agent is checked once, at no cost."""
     checks: dict[tuple[str, str | None], Availability] = {}
-    problems: dict[str, str] = {}
-    purposes: dict[str, list[str]] = {}
+    found: list[Readiness] = []
     for need in await _needs(agents, definition, run, answers):
-        found: dict[str, Availability] = {}
+        problems: dict[str, str] = {}
+        usable = ""
         for name in need.agents:
             key = (name, need.model)
             if key not in checks:
                 checks[key] = await agents.availability(name, need.model)
-            found[name] = checks[key]
-            if found[name].usable:
+            if checks[key].usable:
+                usable = name
                 break
-        if any(each.usable for each in found.values()):
+            problems[name] = _problem(checks[key])
+        found.append(Readiness(need=need, usable=usable, problems=problems))
+    return found
+
+
+def describe_unusable(checks: Iterable[Readiness]) -> list[str]:
+    """Return a line for each agent that a call needs and that cannot be used."""
+    problems: dict[str, str] = {}
+    purposes: dict[str, list[str]] = {}
+    for check in checks:
+        if check.usable:
             continue
-        for name, availability in found.items():
-            problems[name] = _problem(availability)
-            purposes.setdefault(name, []).append(need.purpose)
-    if problems:
-        lines = [f"{name}, for {', '.join(purposes[name])}: {problem}" for name, problem in problems.items()]
-        raise UsageError("\n  ".join((f"{refusal}: these agents cannot be used", *lines)), hint=_HINT)
+        for name, problem in check.problems.items():
+            problems[name] = problem
+            purposes.setdefault(name, []).append(check.need.purpose)
+    return [f"{name}, for {', '.join(purposes[name])}: {problem}" for name, problem in problems.items()]
 
 
 def _problem(found: Availability) -> str:
@@ -81,23 +111,23 @@ def _problem(found: Availability) -> str:
 
 async def _needs(
     agents: RunAgents, definition: PipelineDefinition, run: RunRecord, answers: Mapping[str, Approval]
-) -> list[_Need]:
-    needs: list[_Need] = []
+) -> list[Need]:
+    needs: list[Need] = []
     is_reviewed = False
     for stage in definition.stages:
         action = _next_action(stage, run.stage(stage.name), answers.get(stage.name))
         if action is None or action.do not in ("execute", "keep", "judge"):
             continue
         if action.do == "execute":
-            needs.append(_Need(f"the stage {stage.name}", agents.names(stage.agent), stage.model))
-        gates = stage.gates[action.gate :]
-        needs += _critics(agents, stage, gates)
-        is_reviewed = is_reviewed or any(gate.kind is GateKind.REVIEW for gate in gates)
+            names = agents.names(stage.agent)
+            needs.append(Need(purpose=f"the stage {stage.name}", agents=names, model=stage.model, stage=stage.name))
+        needs += _critics(agents, stage, first=action.gate)
+        is_reviewed = is_reviewed or any(gate.kind is GateKind.REVIEW for gate in stage.gates[action.gate :])
     if is_reviewed:
         for reviewer in await choose_reviewers(agents.settings, agents.calls):
             if reviewer.agents:
                 names = tuple(agent.name for agent in reviewer.agents)
-                needs.append(_Need("review gates", names, agents.settings.model))
+                needs.append(Need(purpose="review gates", agents=names, model=agents.settings.model))
     return needs
 
 
@@ -113,11 +143,13 @@ def _next_action(stage: StageDefinition, record: StageRecord, answer: Approval |
     return next_action(stage, record)
 
 
-def _critics(agents: RunAgents, stage: StageDefinition, gates: tuple[GateDefinition, ...]) -> Iterator[_Need]:
-    for gate in gates:
-        if gate.kind is not GateKind.CRITIC:
+def _critics(agents: RunAgents, stage: StageDefinition, *, first: int) -> Iterator[Need]:
+    for position, gate in enumerate(stage.gates):
+        if position < first or gate.kind is not GateKind.CRITIC:
             continue
         model = gate.model
         if model is None and gate.agent in (None, stage.agent):
             model = stage.model
-        yield _Need(f"the critic of {stage.name}", agents.names(gate.agent or stage.agent), model)
+        names = agents.names(gate.agent or stage.agent)
+        purpose = f"the critic of {stage.name}"
+        yield Need(purpose=purpose, agents=names, model=model, stage=stage.name, gate=position)

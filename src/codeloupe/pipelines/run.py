@@ -24,6 +24,7 @@ from codeloupe.git.repository import Repository, open_repository, origin_url, re
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import GateKind, PipelineDefinition, RunRecord, StageState, WorkspaceKind
+from codeloupe.model.pipeline_preview import PipelinePreview
 from codeloupe.model.ports import Agent
 from codeloupe.pipelines.context import AskPerson, Context, RunAgents
 from codeloupe.pipelines.definition import (
@@ -35,6 +36,7 @@ from codeloupe.pipelines.definition import (
     outside_files,
 )
 from codeloupe.pipelines.engine import Engine
+from codeloupe.pipelines.previews import preview_run
 from codeloupe.pipelines.readiness import require_agents
 from codeloupe.pipelines.recovery import new_stage_record, with_changes
 from codeloupe.pipelines.state import RunFiles, RunState, Watch
@@ -43,7 +45,7 @@ from codeloupe.planning.settings import configure
 from codeloupe.store import open_database
 from codeloupe.store import open_run_store as stored_runs
 from codeloupe.store.interface import Database, RunStore
-from codeloupe.store.runs import write_files
+from codeloupe.store.runs import RUNS_DIRECTORY, write_files
 from codeloupe.store.sqlite import state_directory
 from codeloupe.system.redaction import is_secret, redact
 
@@ -95,10 +97,11 @@ class Pipeline:
 
     @classmethod
     def load(cls, file: Path | str, *, agents: Collection[str] | None = None) -> Pipeline:
-        """The pipeline that a YAML file defines. Raises ConfigError, which lists every mistake with its line.
+        """Return the pipeline that a YAML file defines. Raise ConfigError, which lists every mistake with its line.
 
-        `agents` names those that the file may name beside the built-in ones. Without it every name is taken here, and
-        `run` refuses one that neither is built in nor among the agents of its options.
+        `file` is the file, or a folder that holds `pipeline.yaml` or `pipeline.yml`. `agents` are names that the file
+        may use beside the built-in ones. Without them every name is accepted here, and `run` refuses a name that is
+        neither built in nor among the agents of its options.
         """
         check_arguments(file=file)
         return cls(load_pipeline(Path(file), agents=None if agents is None else (*AGENT_NAMES, *agents)))
@@ -124,13 +127,70 @@ class Pipeline:
             with AgentCalls(state_directory=options.state_directory) as own:
                 return await self.run(inputs, options=options, run_id=run_id, calls=own)
         definition = self.definition
-        values = input_values(definition, inputs)
-        is_in_directory = definition.workspace is WorkspaceKind.DIRECTORY
-        repository = None if is_in_directory else await open_repository(Path(options.repo))
-        agents = await _agents_for(definition, repository, options, calls)
-        now = datetime.now(UTC)
+        repository, agents = await self._prepared(inputs, options, calls)
         store = open_run_store(calls.state_directory, database=calls.database)
-        record = RunRecord(
+        record = self._new_record(inputs, options, repository, run_id)
+        # A worker that takes the run over has agents of its own.
+        if not options.only_begin:
+            await require_agents(
+                agents, definition, record, {}, refusal=f"the pipeline {definition.name} was not started"
+            )
+        kept, notes = dict[str, bytes](), list[str]()
+        if store.is_shared:
+            record = await _with_places(record, store, repository)
+            kept = {**kept_files(definition), **kept_settings(options, agents.settings)}
+            notes += [
+                f"{name}, which is not in the pipeline's folder, is kept too" for name in outside_files(definition)
+            ]
+        store.create(record, kept)
+        with store.lock(record.run_id):
+            return await _go_on(record, definition, store, options, repository, agents, notes)
+
+    async def preview(
+        self,
+        inputs: Mapping[str, str] | None = None,
+        *,
+        options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+        calls: AgentCalls | None = None,
+    ) -> PipelinePreview:
+        """Return what `run` would do with these inputs. No agent is asked, no gate runs, and nothing is written.
+
+        Everything that `run` checks before its first call is checked. Raise as `run` does, except for agents that
+        cannot be used, which are among the `problems` of the preview.
+        """
+        inputs = {} if inputs is None else inputs
+        check_arguments(inputs=inputs, options=options)
+        if calls is None:
+            with AgentCalls(state_directory=options.state_directory) as own:
+                return await self.preview(inputs, options=options, calls=own)
+        repository, agents = await self._prepared(inputs, options, calls)
+        record = self._new_record(inputs, options, repository, "RUN")
+        shown = {name: "[redacted]" if name in record.secret_inputs else value for name, value in record.inputs.items()}
+        directory = calls.state_directory / RUNS_DIRECTORY / record.run_id
+        return await preview_run(self.definition, replace(record, inputs=shown), agents, directory)
+
+    async def _prepared(
+        self, inputs: Mapping[str, str], options: RunOptions, calls: AgentCalls
+    ) -> tuple[Repository | None, RunAgents]:
+        """Return the repository of a new run and its agents. Raise UsageError or ConfigError for what is wrong."""
+        input_values(self.definition, inputs)
+        repository = None
+        workspace = self.definition.workspace
+        if workspace is not WorkspaceKind.DIRECTORY:
+            try:
+                repository = await open_repository(Path(options.repo))
+            except NotARepository as error:
+                words = f"the pipeline {self.definition.name} has `workspace: {workspace.value}`, and {error.message}"
+                raise NotARepository(words, hint="start it in a repository, or name one: --repo DIR") from error
+        return repository, await _agents_for(self.definition, repository, options, calls)
+
+    def _new_record(
+        self, inputs: Mapping[str, str], options: RunOptions, repository: Repository | None, run_id: str | None
+    ) -> RunRecord:
+        definition = self.definition
+        values = input_values(definition, inputs)
+        now = datetime.now(UTC)
+        return RunRecord(
             run_id=run_id or f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
             pipeline=definition.name,
             file=definition.file,
@@ -147,21 +207,6 @@ class Pipeline:
             agent=options.agent,
             model=options.model,
         )
-        # A worker that takes the run over has agents of its own.
-        if not options.only_begin:
-            await require_agents(
-                agents, definition, record, {}, refusal=f"the pipeline {definition.name} was not started"
-            )
-        kept, notes = dict[str, bytes](), list[str]()
-        if store.is_shared:
-            record = await _with_places(record, store, repository)
-            kept = {**kept_files(definition), **kept_settings(options, agents.settings)}
-            notes += [
-                f"{name}, which is not in the pipeline's folder, is kept too" for name in outside_files(definition)
-            ]
-        store.create(record, kept)
-        with store.lock(record.run_id):
-            return await _go_on(record, definition, store, options, repository, agents, notes)
 
 
 async def resume_run(

@@ -191,7 +191,7 @@ def test_a_habit_without_one_meaning_ends_with_a_pointer(
         ("init -h", "codeloupe config init [options]"),
         ("config list -h", "codeloupe config show [options]"),
         ("jobs ls -h", "codeloupe jobs list [options]"),
-        ("pipeline rm -h", "codeloupe pipeline remove RUN [options]"),
+        ("pipeline rm -h", "codeloupe pipeline remove [RUN] [options]"),
     ],
 )
 def test_help_can_be_asked_for_by_its_word(words: str, usage: str, capsys: pytest.CaptureFixture[str]) -> None:

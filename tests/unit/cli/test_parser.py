@@ -70,8 +70,8 @@ def test_the_usage_is_one_line_with_what_has_to_be_given() -> None:
     assert "codeloupe COMMAND ..." in usages
     assert "codeloupe review [A..B|PATH ...] [options]" in usages
     assert "codeloupe baseline add [FINGERPRINT ...] --reason TEXT [options]" in usages
-    assert "codeloupe pipeline approve RUN STAGE [options]" in usages
-    assert "codeloupe pipeline validate FILE [FILE ...] [options]" in usages
+    assert "codeloupe pipeline approve [RUN] [STAGE] [options]" in usages
+    assert "codeloupe pipeline validate [FILE ...] [options]" in usages
     assert [usage for usage in usages if "\n" in usage] == []
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.cli.pipeline import _open_store
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
+from codeloupe.cli.pipeline_runs import open_store
 from codeloupe.cli.progress import ProgressMode
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
 from tests.endings import PATIENCE_SECONDS
@@ -61,7 +61,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 
 def with_asker(terminal: Terminal, use: Callable[[TerminalAsker], Awaitable[Approval | None]]) -> Approval | None:
-    store = _open_store()
+    store = open_store()
     if not store.matching("00000001"):
         diff = store.create(run(1, WAITS)) / "stages" / "write" / "attempt-1" / "diff.patch"
         diff.parent.mkdir(parents=True)
@@ -78,7 +78,7 @@ def with_asker(terminal: Terminal, use: Callable[[TerminalAsker], Awaitable[Appr
 def test_what_there_is_to_decide_on_is_shown(terminal: Terminal) -> None:
     assert ask(terminal, "a\n") == Approval(stage="write", decision=Decision.APPROVE)
     shown = terminal.text().replace("\r", "")
-    directory = _open_store().directory("00000001")
+    directory = open_store().directory("00000001")
     for words in (
         "\nwrite waits for you: Is the tone right?\n",
         "? write  awaiting approval  attempt 1 · score 60 · $0.06 · ",

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import codeloupe
-from codeloupe.cli.pipeline import _find_run, _open_store
+from codeloupe.cli.pipeline_runs import find_run, open_store
 from codeloupe.errors import Crashed, NotLoggedIn, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord
 from codeloupe.model.pipeline import StageState as S
@@ -28,7 +28,7 @@ NAME = "00000001"
 
 @pytest.fixture
 def store() -> DirectoryRunStore:
-    opened = _open_store()
+    opened = open_store()
     assert isinstance(opened, DirectoryRunStore)
     return opened
 
@@ -85,21 +85,21 @@ class TestFinding:
     def test_the_beginning_of_a_name_is_enough_where_it_names_one(self, store: DirectoryRunStore) -> None:
         for name in ("20260314-0912-ab", "20260314-0912-cd", "20260315", "20260315-x"):
             store.create(run(1, run_id=name))
-        assert _find_run("20260314-0912-a") == "20260314-0912-ab"
-        assert _find_run("20260315") == "20260315"
+        assert find_run("20260314-0912-a") == "20260314-0912-ab"
+        assert find_run("20260315") == "20260315"
         with pytest.raises(UsageError, match="beginning of several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
-            _find_run("20260314")
+            find_run("20260314")
 
         with pytest.raises(RunNotFound, match="there is no run '../../etc'"):
-            _find_run("../../etc")
+            find_run("../../etc")
 
     def test_no_run_yet_says_how_to_make_the_first(self, store: DirectoryRunStore) -> None:
         with pytest.raises(RunNotFound) as raised:
-            _find_run("last")
+            find_run("last")
         assert "codeloupe pipeline run FILE" in raised.value.hint
         (store.create(run(1)) / "run.json").unlink()
         with pytest.raises(StoreError, match="no run can be read: the run 00000001 has no state"):
-            _find_run("last")
+            find_run("last")
 
 
 class TestList:
@@ -169,7 +169,7 @@ class TestAnswers:
     def test_what_makes_no_sense_is_refused_and_nothing_is_left(
         self, call: Call, words: tuple[str, ...], complaint: str, hint: str
     ) -> None:
-        directory = _open_store().create(waiting())
+        directory = open_store().create(waiting())
         ended = call(*words)
         assert (ended.exit_code, ended.out) == (2, "")
         assert complaint in ended.err
@@ -274,7 +274,7 @@ def test_why_a_stage_waits_is_told_once_with_the_number_of_tries_and_the_next_co
     assert ended.err.count("529") == 2
     assert ended.out.count("529") == 1
     assert "call, retry and fresh start failed: crashed:" in ended.out
-    assert f"codeloupe pipeline resume {_open_store().list()[0][0].run_id} --retry one" in ended.out
+    assert f"codeloupe pipeline resume {open_store().list()[0][0].run_id} --retry one" in ended.out
 
 
 @pytest.mark.defect("P5")
@@ -286,7 +286,7 @@ def test_a_secret_input_is_shown_nowhere(call: Call, agent: ScriptedAgent, tmp_p
     for document in (ended, shown):
         values = {one["name"]: one["value"] for one in document.run["inputs"]}
         assert values == dict.fromkeys(("password", "pin", "topic"), "[redacted]")
-    directory = _open_store().directory(ended.run["run_id"])
+    directory = open_store().directory(ended.run["run_id"])
     prompt = (directory / "stages/one/attempt-1/prompt.md").read_text(encoding="utf-8")
     assert not any(secret in prompt for secret in (token, "hunter2", "12345"))
     saying = ", gate: {command: [sh, -c, 'echo second; exit 1'], max_attempts: 1}"
@@ -329,7 +329,7 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
     call: Call, agent: ScriptedAgent, tmp_path: Path
 ) -> None:
     call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait")
-    name = _open_store().list()[0][0].run_id
+    name = open_store().list()[0][0].run_id
     (tmp_path / "one.md").write_text("Do something else.")
     refused = call("resume", name, "--retry", "one", "--no-wait")
     assert refused.exit_code == 2
@@ -337,7 +337,7 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
     approved = call("approve", name, "two", "--resume")
     assert approved.exit_code == 2
     assert f"`codeloupe pipeline resume {name} --accept-changes`; your answer is kept until then" in approved.err
-    _open_store().take_approval(name, "two")
+    open_store().take_approval(name, "two")
     accepted = call("resume", name, "--accept-changes", "--no-wait")
     assert "codeloupe: one: it keeps the work that it did before its step changed" in accepted.err
     before = len(agent.requests)

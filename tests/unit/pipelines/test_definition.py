@@ -23,7 +23,13 @@ from codeloupe.model.pipeline import (
     StageDefinition,
     WorkspaceKind,
 )
-from codeloupe.pipelines.definition import input_values, load_pipeline, pipeline_schema
+from codeloupe.pipelines.definition import (
+    FILE_NAMES,
+    find_pipeline_file,
+    input_values,
+    load_pipeline,
+    pipeline_schema,
+)
 from tests.pipeline_files import MINIMAL, load, refusal, stage_text, write_pipeline
 from tests.rows import each
 
@@ -445,8 +451,27 @@ def test_a_pipeline_that_is_no_file_is_refused(tmp_path: Path, name: str) -> Non
     with pytest.raises(ConfigError) as caught:
         load_pipeline(tmp_path / name)
     assert "config init" not in caught.value.hint
-    hints = {"none.yaml": "name a pipeline's file, such as pipeline.yaml", "latin.yaml": "save the file as UTF-8"}
+    by_name = "name a pipeline's file, such as pipeline.yaml, or the folder that holds it"
+    hints = {".": by_name, "none.yaml": by_name, "latin.yaml": "save the file as UTF-8"}
     assert caught.value.hint == hints.get(name, caught.value.hint) != ""
+
+
+def test_a_folder_without_a_pipeline_names_the_pipelines_in_it(tmp_path: Path) -> None:
+    (tmp_path / "codeloupe.yaml").write_text("fail_on: high\n")
+    (tmp_path / "tour.yml").write_text("name: tour\nstages: []\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "pipeline.yml").write_text("name: other\nstages: []\n")
+    for name in (".", "toor"):
+        with pytest.raises(ConfigError) as caught:
+            load_pipeline(tmp_path / name)
+        assert caught.value.hint == f"these are pipelines: {tmp_path / 'other/pipeline.yml'}, {tmp_path / 'tour.yml'}"
+
+
+def test_a_folder_with_two_pipeline_files_is_refused(tmp_path: Path) -> None:
+    for name in FILE_NAMES:
+        (tmp_path / name).write_text("name: tour\nstages: []\n")
+    with pytest.raises(ConfigError, match=r"holds both pipeline\.yaml and pipeline\.yml$"):
+        find_pipeline_file(tmp_path)
 
 
 def test_what_a_terminal_could_act_on_is_escaped(tmp_path: Path) -> None:
@@ -508,6 +533,6 @@ def test_the_examples_and_the_file_that_the_documentation_shows_pass_schema_and_
         load_pipeline(file)
     told = set(re.findall(r"`([a-z_]+)[`:]", text)) | set(yaml.safe_load(shown))
     assert {*SCHEMA["$defs"]["stage"]["properties"], *SCHEMA["properties"]} - told == set()
-    named = set(re.findall(r"examples/[\w./-]+\.(?:yaml|py)", text))
+    named = set(re.findall(r"examples/[a-z]+", text))
     assert named
-    assert [name for name in named if not (PROJECT / name).is_file()] == []
+    assert [name for name in named if not (PROJECT / name / "pipeline.yaml").is_file()] == []

@@ -1,4 +1,4 @@
-"""What the agents of the examples would say and write: made up, so that `dry_run.py` needs none of them."""  # noqa: INP001 - a script's own module
+"""What the agents of the example pipelines say and write in tests: made up."""
 
 from __future__ import annotations
 
