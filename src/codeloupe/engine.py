@@ -135,7 +135,8 @@ async def review(
             outcome = since_last(outcome, plan, earlier)
         if not settings.keep_history:
             return outcome
-        saved = replace(saved, raw_outputs=answers.texts)
+        work_tree = options.get("work_tree", "")
+        saved = replace(saved, raw_outputs=answers.texts, asked_in=Path(repo), work_tree=work_tree)
         return await store_review(outcome, saved, opened=calls.opened_history, emit=emit)
 
 

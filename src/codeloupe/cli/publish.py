@@ -57,7 +57,7 @@ def configure(parser: Parser) -> None:
     option(github, "--pr", "N|URL", about, default="")
     about = "its repository (default: that of the event, or of the clone's origin)"
     option(github, "--repo-name", "OWNER/NAME", about, default="")
-    about = "a saved review by its id, or a JSON report; - is standard input (default: the last of this repository)"
+    about = f"a saved review: {options.AN_ID}; or a JSON report, - is standard input (default: last)"
     option(github, "--review", "ID|FILE", about, default="last")
     options.add(github, "--repo")
     flag(github, "--dry-run", "read the pull request and say what would be done")
