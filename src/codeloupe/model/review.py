@@ -16,9 +16,8 @@ NOT_VERIFIED = "not_verified"
 FAILOVER = "failover"
 
 
-# What the findings say, whatever the reviewer claimed.
 class Verdict(StrEnum):
-    """What the findings say, whatever the reviewer claimed."""
+    """The result of the findings and the coverage; reviewers have no say in it."""
 
     PASS = "PASS"  # noqa: S105 - a verdict, not a password
     NEEDS_WORK = "NEEDS_WORK"
@@ -122,12 +121,24 @@ class Coverage(Struct, frozen=True):
         return not self.units_failed and not any(skip.is_gap for skip in self.skipped)
 
 
+class Level(StrEnum):
+    """How grave an entry of a review is: a problem is something that failed, a note is a fact to know."""
+
+    PROBLEM = "problem"
+    NOTE = "note"
+
+
 class ReviewError(Struct, frozen=True):
-    """Something that went wrong and did not stop the review; `kind` is a stable word, `detail` is in no report."""
+    """A problem that did not stop the review, or a note for the reader of the verdict.
+
+    `message` says all of it in plain words. `kind` is a stable word for programs: JSON has it, and no other report.
+    `detail` is in no report.
+    """
 
     kind: str
     message: str
     detail: str = ""
+    level: Level = Level.PROBLEM
 
 
 class ReviewerInfo(Struct, frozen=True):
