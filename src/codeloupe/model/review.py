@@ -271,17 +271,29 @@ class PreviewFile(Struct, frozen=True):
         return self.skipped is None
 
 
-class Preview(Struct, frozen=True, kw_only=True):
-    """The files of a scope, how many units a review would make of them, and what their prompts would weigh.
+class CostEstimate(Struct, frozen=True):
+    """The likely cost of a review in dollars, None if it is not known; `basis` says where it comes from, or why not."""
 
-    `out_of_reach` are those of which not even the change is known: unreadable ones, and repositories of their own.
+    usd: float | None = None
+    basis: str = ""
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """The files of a scope, who would review them and why, and the likely calls, tokens and cost.
+
+    `out_of_reach` are files of which not even the change is known: unreadable ones, and nested repositories. `calls`
+    counts one call for each unit and agent that reviews; `prompt_tokens_estimate` is the sum of their prompts.
+    Verification and second questions come on top.
     """
 
     scope: Scope
     files: tuple[PreviewFile, ...]
     out_of_reach: tuple[SkippedFile, ...] = ()
+    reviewers: tuple[ReviewerInfo, ...] = ()
     units: int = 0
+    calls: int = 0
     prompt_tokens_estimate: int = 0
+    cost: CostEstimate = CostEstimate()
 
 
 class Check(Struct, frozen=True):
