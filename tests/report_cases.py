@@ -23,6 +23,7 @@ from codeloupe.model.history import Comparison, Listing, Removed, SweepOutline, 
 from codeloupe.model.publication import AnswerKind, PublishOptions, WithoutComment
 from codeloupe.model.review import (
     NOT_INCLUDED,
+    CostEstimate,
     Coverage,
     FailedUnit,
     Policy,
@@ -235,8 +236,11 @@ _PREVIEW = Preview(
         ),
     ),
     out_of_reach=(SkippedFile("closed\x1b.py", SkipReason.UNREADABLE, "permission denied"),),
+    reviewers=(ReviewerInfo("codex", "installed and logged in", "gpt-5"),),
     units=2,
+    calls=2,
     prompt_tokens_estimate=1234,
+    cost=CostEstimate(0.0421, "by the cost per token of 12 stored calls to codex with gpt-5"),
 )
 
 

@@ -43,7 +43,7 @@ from codeloupe.model.ports import (
     Verifier,
     VerifierResult,
 )
-from codeloupe.model.review import NOT_VERIFIED, Coverage, Policy, Review, ReviewError, SkipReason, Verdict
+from codeloupe.model.review import NOT_VERIFIED, Coverage, Level, Policy, Review, ReviewError, SkipReason, Verdict
 from codeloupe.model.scope import DefaultScope, FetchedScope, ScopeRequest
 from codeloupe.planning.commits import with_each_commit
 from codeloupe.planning.coverage import conditions_of, names_of, uncovered
@@ -120,13 +120,15 @@ async def review(
         job = await _job(prepared, team, made, experts, conditions)
         plan, earlier = job.plan, job.earlier
         remarks = [*remarks_of(plan, request), *team.remarks(plan)]
-        notes = [*(error.message for error in remarks), *earlier.notes]
+        for problem in earlier.problems:
+            emit(Warned(problem))
+        notes = [error.message for error in remarks]
         if options.get("since_last", False) and earlier.is_first:
             notes.append(_FIRST_ROUND)
         if plan.tree_is_partial and team.has_agents:
             notes.append(_PARTIAL_TREE)
         for note in notes:
-            emit(Warned(note))
+            emit(Warned(note, Level.NOTE))
         outcome = await run_review(job, started=started, emit=emit)
         found = with_regressions(outcome.findings, calls.opened_history, earlier.checkout)
         outcome = replace(outcome, findings=found, errors=(*outcome.errors, *remarks))
@@ -135,7 +137,8 @@ async def review(
             outcome = since_last(outcome, plan, earlier)
         if not settings.keep_history or outcome.is_empty:
             return outcome
-        saved = replace(saved, raw_outputs=answers.texts)
+        work_tree = options.get("work_tree", "")
+        saved = replace(saved, raw_outputs=answers.texts, asked_in=Path(repo), work_tree=work_tree)
         return await store_review(outcome, saved, opened=calls.opened_history, emit=emit)
 
 
@@ -210,8 +213,9 @@ async def run_review(job: Job, *, started: float, emit: EventSink) -> Review:
     )
     outcome = conclude(draft)
     for error in outcome.errors:
-        _log.warning("%s: %s", error.kind, error.message)
-        emit(Warned(error.message))
+        severity = logging.WARNING if error.level is Level.PROBLEM else logging.INFO
+        _log.log(severity, "%s: %s", error.kind, error.message)
+        emit(Warned(error.message, error.level))
     usage = reduce(Usage.plus, (result.usage for result in results), verifier_result.usage)
     usage = replace(usage, duration_seconds=time.monotonic() - started)
     return replace(outcome, usage=usage, summary=_summary(outcome, job))

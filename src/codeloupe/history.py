@@ -20,13 +20,22 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from codeloupe import __version__
+from codeloupe.config.files import repository_root
 from codeloupe.config.loading import database_url
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
 from codeloupe.findings.verdict import BLOCKED, INCOMPLETE, PASSED, conclude
 from codeloupe.git.identity import Checkout, read_checkout
 from codeloupe.model.events import Warned
 from codeloupe.model.finding import Severity
-from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, RepositoryIdentity, ReviewRecord, SweepRecord
+from codeloupe.model.history import (
+    EntryKind,
+    Here,
+    HistoryEntry,
+    HistoryQuery,
+    ReviewRecord,
+    SweepRecord,
+    steps_back,
+)
 from codeloupe.model.ports import EventSink, Transcript
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewError
 from codeloupe.model.sweep import CommitReview, CommitSweep
@@ -39,14 +48,12 @@ from codeloupe.system.redaction import redact
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-# Which repository this is, found out only when it is needed: that takes longer than to look up an id.
-Here = Callable[[], RepositoryIdentity]
-
 LAST = "last"
 SHORT_ID = 12
 _CANDIDATES = 8
 _FIRST_STEP = "`codeloupe review` makes the first entry"
-_LIST = "`codeloupe history list` shows what there is"
+_ELSEWHERE = "`codeloupe history list --all` lists those of other work trees; any of them can be named by its id"
+_LIST = "`codeloupe history list` lists the reviews of this work tree, with --all every other one too"
 
 
 @contextmanager
@@ -56,17 +63,29 @@ def opened_history(environment: Mapping[str, str] = os.environ) -> Iterator[Data
         yield DatabaseHistory(database)
 
 
+def locate(history: History, repo: Path) -> Here:
+    """Return the work tree that holds a directory, or the directory itself outside a repository."""
+    root = repository_root(repo)
+    return Here(history.work_tree_of(root), root.name)
+
+
 def find_entry(history: History, word: str, *, here: Here) -> HistoryEntry:
-    """The review or sweep that a word names; `last` is the newest one of this repository. Raises UsageError."""
-    if word == LAST:
-        newest = history.list(HistoryQuery(repositories=here().names, limit=_CANDIDATES))
-        if newest.entries:
-            return newest.entries[0]
-        raise StoreError(newest.problems[0], hint=_LIST) if newest.problems else nothing_saved(here())
+    """Return the review or sweep that a word names: an id, the start of one, `last` or `last~N`. Raise UsageError.
+
+    `last` is the newest one that was made in this work tree, and `last~1` the one before it.
+    """
+    back = steps_back(word)
+    if back is not None:
+        newest = history.list(HistoryQuery(work_tree=here.work_tree, limit=back + _CANDIDATES))
+        if len(newest.entries) > back:
+            return newest.entries[back]
+        if newest.problems and not newest.entries:
+            raise StoreError(newest.problems[0], hint=_LIST)
+        raise _too_far_back(history, word, here=here, stored=len(newest.entries), what="entry")
     prefix = word.strip().lower()
     if not re.fullmatch(r"[0-9a-f]{4,64}", prefix):
-        what = "give at least 4 characters of one, digits and the letters a to f"
-        raise UsageError(f"{word!r} is no id of the history: {what}", hint=_LIST)
+        what = "give at least 4 characters of one, digits and the letters a to f, or `last`, `last~1`, `last~2`"
+        raise UsageError(f"{word!r} is not an id of the history: {what}", hint=_LIST)
     found = history.matching(prefix, limit=_CANDIDATES + 1)
     exact = [entry for entry in found.entries if entry.entry_id == prefix]
     if exact or len(found.entries) == 1:
@@ -77,21 +96,25 @@ def find_entry(history: History, word: str, *, here: Here) -> HistoryEntry:
         raise UsageError(f"{word!r} is the beginning of several ids:{lines}{more}", hint="give more characters of one")
     if found.problems:
         raise StoreError(found.problems[0], hint=_LIST)
-    known = history.list(HistoryQuery(repositories=here().names, limit=_CANDIDATES)).entries
+    known = history.list(HistoryQuery(work_tree=here.work_tree, limit=_CANDIDATES)).entries
     if not known:
-        raise UsageError(f"no entry {word!r} is in the history, nor any of this repository", hint=_FIRST_STEP)
+        missing = f"no entry of the history begins with {word!r}, and none was made in {here.label}"
+        raise UsageError(missing, hint=_next_step(history))
     here_are = f"the newest here are:{_in_short(known)}"
     raise UsageError(f"no entry of the history begins with {word!r}; {here_are}", hint=_LIST)
 
 
 def find_review(history: History, word: str, *, here: Here) -> ReviewRecord:
-    """The review that a word names; `last` is the newest here that is not part of a sweep. Raises UsageError."""
-    if word == LAST:
-        newest = history.last(here().names)
-        if newest is None:
-            raise nothing_saved(here())
-        return newest
-    return review_of(history, find_entry(history, word, here=here))
+    """Return the review that a word names, as `find_entry` does; sweeps do not count for `last`. Raise UsageError."""
+    back = steps_back(word)
+    if back is None:
+        return review_of(history, find_entry(history, word, here=here))
+    found = history.last(here.work_tree, back=back)
+    if found is not None:
+        return found
+    stored = history.list(HistoryQuery(work_tree=here.work_tree, limit=back + _CANDIDATES)).entries
+    reviews = [entry for entry in stored if entry.kind is EntryKind.REVIEW]
+    raise _too_far_back(history, word, here=here, stored=len(reviews), what="review")
 
 
 def review_of(history: History, entry: HistoryEntry) -> ReviewRecord:
@@ -106,9 +129,21 @@ def review_of(history: History, entry: HistoryEntry) -> ReviewRecord:
     return record
 
 
-def nothing_saved(identity: RepositoryIdentity) -> UsageError:
-    """The error for a repository without any entry."""
-    return UsageError(f"no review of {identity.label or 'this directory'} is saved yet", hint=_FIRST_STEP)
+def _too_far_back(history: History, word: str, *, here: Here, stored: int, what: str) -> UsageError:
+    """Return the error for a `last~N` that is not stored."""
+    where = here.label or "this directory"
+    if not stored:
+        return UsageError(f"no review that was made in {where} is stored", hint=_next_step(history))
+    many = "is stored" if stored == 1 else "are stored"
+    words = "reviews" if what == "review" else "entries"
+    counted = f"1 {what}" if stored == 1 else f"{stored} {words}"
+    return UsageError(f"there is no {word}: {counted} of {where} {many}", hint=_LIST)
+
+
+def _next_step(history: History) -> str:
+    """Return the hint for a work tree without reviews."""
+    others = history.list(HistoryQuery(limit=1)).entries
+    return _ELSEWHERE if others else _FIRST_STEP
 
 
 def _in_short(entries: Sequence[HistoryEntry], given: int = 0) -> str:
@@ -178,9 +213,15 @@ class Answers:
 
 
 class Saved(Struct, frozen=True, kw_only=True):
-    """The parts of a `ReviewRecord` that are stored with a review, beside its result."""
+    """The parts of a `ReviewRecord` that are stored with a review, beside its result.
+
+    `repo` is where the change was read, and `asked_in` where the review was asked for, if that is another place.
+    `work_tree` is the name of that place if it is on another machine.
+    """
 
     repo: Path
+    asked_in: Path | None = None
+    work_tree: str = ""
     raw_outputs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     terms: str = ""
     seen: tuple[str, ...] = ()
@@ -204,6 +245,7 @@ async def store_review(
                 terms=saved.terms,
                 seen=saved.seen,
                 head=review.scope.head or checkout.head,
+                work_tree=saved.work_tree or locate(history, saved.asked_in or saved.repo).work_tree,
                 **_saved_now(checkout, saved.prompt_version),
             )
             raw_outputs = _masked(saved.raw_outputs)
@@ -268,20 +310,23 @@ async def keeping_sweep(
     repo: Path,
     prompt_version: str = "",
     position: int | None = None,
+    work_tree: str = "",
     opened: OpenedHistory = opened_history,
     emit: EventSink = lambda _: None,
 ) -> AsyncIterator[SweepKeeper]:
-    """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
+    """Store a sweep while it runs, so that commits that were finished before a crash are stored, as unfinished.
 
-    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id. `position`
-    is that of the one commit which is reviewed here, of a sweep that is spread over machines.
+    `sweep` is the sweep at its start, without commits; the one that `finish` gets has the same id. In a sweep over
+    several machines, `position` is that of the commit reviewed here, and `work_tree` where the sweep was asked for.
     """
     keeper = SweepKeeper(emit, position)
     with ExitStack() as stack:
         try:
             history = stack.enter_context(opened())
             checkout = await read_checkout(repo, history.root_of)
-            keeper.place = history, SweepRecord(sweep=sweep, **_saved_now(checkout, prompt_version))
+            asked_in = work_tree or locate(history, repo).work_tree
+            record = SweepRecord(sweep=sweep, work_tree=asked_in, **_saved_now(checkout, prompt_version))
+            keeper.place = history, record
         except Exception as error:  # noqa: BLE001 - as in `keep`
             keeper.give_up(error)
         yield keeper

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import Usage
-from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.history import (
     Dismissal,
@@ -28,6 +27,7 @@ from codeloupe.store.interface import History
 from tests.postgres import made_database
 from tests.unit.store.history_samples import (
     REPOSITORY,
+    WORK_TREE,
     any_review,
     any_sweep,
     at,
@@ -115,7 +115,7 @@ class TestLists:
         history.save_sweep(sweep_record(8, commit_review(5)))
         history.save(record(3, named("f1")))
         assert listed(history) == [identifier(3), identifier(8), identifier(2), identifier(1)]
-        assert _id(history.last(HERE)) == identifier(3)
+        assert _id(history.last(WORK_TREE)) == identifier(3)
         assert [one.review_id for one in history.findings_of(["f1"])] == [identifier(1), identifier(2), identifier(3)]
         (by_reviewer,) = history.trends([TrendKey.REVIEWER])
         assert [row.fixed for row in by_reviewer.rows] == [0]
@@ -178,24 +178,38 @@ class TestLists:
 
 
 class TestLast:
-    def test_the_newest_review_is_the_last(self, history: History) -> None:
-        assert history.last(HERE) is None
+    @pytest.mark.defect("E6")
+    def test_the_newest_review_of_a_work_tree_is_the_last(self, history: History) -> None:
+        assert history.last(WORK_TREE) is None
         for number in (1, 2, 3):
-            history.save(record(number, repository=("path:x" if number == 3 else REPOSITORY)))
-        assert _id(history.last(HERE)) == identifier(2)
-        assert _id(history.last((REPOSITORY, "path:x"))) == identifier(3)
+            history.save(record(number, work_tree=("tree:other" if number == 3 else WORK_TREE)))
+        assert _id(history.last(WORK_TREE)) == identifier(2)
+        assert _id(history.last("tree:other")) == identifier(3)
         history.save_sweep(sweep_record(5, commit_review(1)))
-        assert _id(history.last(HERE)) == identifier(2), "a review of a sweep is not the last"
-        assert history.last(("root:other",)) is None
+        assert _id(history.last(WORK_TREE)) == identifier(2), "a review of a sweep is not the last"
+        assert history.last("tree:elsewhere") is None
 
-    def test_branch_and_scope_choose(self, history: History) -> None:
-        staged = Scope(ScopeKind.STAGED, "a" * 40, None, "staged")
-        history.save(record(1, branch="topic"))
-        history.save(record(2, branch="main"))
-        history.save(record(3, branch="topic", scope=staged))
-        assert _id(history.last(HERE, branch="topic")) == identifier(3)
-        assert _id(history.last(HERE, branch="topic", scope=ScopeKind.BRANCH)) == identifier(1)
-        assert history.last(HERE, branch="main", scope=ScopeKind.STAGED) is None
+    @pytest.mark.defect("E15")
+    def test_reviews_before_the_last_are_counted_back(self, history: History) -> None:
+        for number in (1, 2, 3):
+            history.save(record(number))
+            history.save(record(number + 10, work_tree="tree:other"))
+        found = [history.last(WORK_TREE, back=back) for back in range(4)]
+        assert [one and one.review.review_id for one in found] == [*map(identifier, (3, 2, 1)), None]
+
+    @pytest.mark.defect("E6")
+    def test_a_work_tree_has_its_own_list_trends_and_pruning(self, history: History) -> None:
+        for number in (1, 2):
+            history.save(record(number))
+            history.save(record(number + 10, work_tree="tree:other"))
+        history.save_sweep(sweep_record(5, commit_review(1), work_tree="tree:other"))
+        assert listed(history, work_tree=WORK_TREE) == [identifier(2), identifier(1)]
+        assert listed(history, work_tree="tree:other") == [identifier(5), identifier(12), identifier(11)]
+        assert len(listed(history)) == 5
+        (trends,) = history.trends([TrendKey.REVIEWER], work_tree=WORK_TREE)
+        assert [row.reviews for row in trends.rows] == [2]
+        assert history.prune(PruneRule(keep_last=0, work_tree=WORK_TREE)).reviews == 2
+        assert len(listed(history)) == 3
 
 
 def _id(found: ReviewRecord | None) -> str | None:

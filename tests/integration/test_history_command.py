@@ -37,7 +37,7 @@ def kept(shop: GitRepository, number: int, *findings: Finding) -> str:
 def test_every_verb_works_on_a_history_and_says_nothing_on_stderr(shop: GitRepository) -> None:
     one = kept(shop, 1, named("a"))
     kept(shop, 2)
-    calls = f"list,list --json,list --all-repositories,show {one},show {one} --raw,render {one} --fail-on critical"
+    calls = f"list,list --json,list --all,list --all-clones,show {one},show {one} --raw,render {one} --fail-on critical"
     calls += f",render {one} --format json --fail-on critical,compare {one} last,trends,prune --keep 9 --dry-run"
     for words in calls.split(","):
         ended = started_codeloupe("history", *words.split(), cwd=shop.path)
@@ -45,13 +45,83 @@ def test_every_verb_works_on_a_history_and_says_nothing_on_stderr(shop: GitRepos
         assert ended.stdout
 
 
-def test_a_history_is_found_again_from_a_clone_that_lies_elsewhere(shop: GitRepository, tmp_path: Path) -> None:
-    kept(shop, 1)
-    shop.git("clone", "--quiet", "--template=", shop.path.as_uri(), str(tmp_path / "clone"))
-    shutil.rmtree(shop.path)
-    entries = codeloupe("history", "list", "--json", cwd=tmp_path / "clone").json()["entries"]
-    assert [entry["id"] for entry in entries] == [identifier(1)]
-    assert codeloupe("history", "list", "--json", cwd=tmp_path).json()["entries"] == []
+def review_here(folder: Path) -> str:
+    """Review the change in a folder offline, and return the id of the review."""
+    words = ("review", "--uncommitted", "--reviewer", "offline", "--format", "json")
+    return str(codeloupe(*words, cwd=folder).json()["review_id"])
+
+
+def ids_listed(folder: Path, *words: str) -> list[str]:
+    entries = codeloupe("history", "list", "--json", *words, cwd=folder).json()["entries"]
+    return [entry["id"] for entry in entries]
+
+
+def shown(folder: Path, word: str) -> str:
+    return codeloupe("history", "show", word, cwd=folder).stdout.split(",")[0].removeprefix("Review ")
+
+
+@pytest.fixture
+def three_trees(shop: GitRepository, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Return a clone, a linked worktree of it, and another clone, each with a change."""
+    linked, other = tmp_path / "linked", tmp_path / "other"
+    shop.git("worktree", "add", "--quiet", "-b", "side", str(linked))
+    shop.git("clone", "--quiet", "--template=", shop.path.as_uri(), str(other))
+    for folder in (shop.path, linked, other):
+        (folder / "b.py").write_text("y = 2\n")
+    return shop.path, linked, other
+
+
+@pytest.mark.defect("E6")
+def test_each_work_tree_lists_its_own_reviews(three_trees: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    ids = {folder: review_here(folder) for folder in three_trees}
+    for folder, review_id in ids.items():
+        assert ids_listed(folder) == [review_id]
+        assert shown(folder, "last") == review_id
+        assert ids_listed(folder / "..", "--all") == list(reversed(ids.values()))
+        assert ids_listed(folder, "--all-clones") == list(reversed(ids.values()))
+        rendered = codeloupe("history", "render", "--format", "json", cwd=folder)
+        assert rendered.json()["review_id"] == review_id
+    assert ids_listed(three_trees[0], "--branch", "side") == []
+    elsewhere = codeloupe("history", "list", cwd=tmp_path).stdout
+    assert "`codeloupe history list --all` lists the others" in elsewhere
+
+
+@pytest.mark.defect("E6")
+def test_reviews_of_a_moved_or_removed_clone_stay_reachable(
+    three_trees: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    _, linked, other = three_trees
+    first, second = review_here(linked), review_here(other)
+    moved = other.rename(tmp_path / "moved")
+    shutil.rmtree(linked)
+    missing = codeloupe("history", "show", cwd=moved)
+    assert missing.exit_code == 2
+    assert "no review that was made in moved is stored" in missing.stderr
+    assert "history list --all" in missing.stderr
+    assert ids_listed(moved, "--all") == ids_listed(moved, "--all-clones") == [second, first]
+    for review_id in (first, second):
+        assert shown(moved, review_id[:8]) == review_id
+
+
+@pytest.mark.defect("E15")
+def test_reviews_before_the_last_have_a_name_everywhere(shop: GitRepository) -> None:
+    kept(shop, 1, named("gone", title="old defect", evidence="old()", file="old.py"))
+    alone = codeloupe("history", "compare", cwd=shop.path)
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    assert "there is no last~1: 1 review of repository is stored" in alone.stderr
+    kept(shop, 2)
+    kept(shop, 3, named("here", title="fresh worry", evidence="fresh[0]", file="fresh.py"))
+    for word, number in (("last", 3), ("last~0", 3), ("last~", 2), ("last~1", 2), ("last~2", 1)):
+        assert shown(shop.path, word) == identifier(number), word
+        rendered = codeloupe("history", "render", word, "--format", "json", cwd=shop.path)
+        assert rendered.json()["review_id"] == identifier(number), word
+    assert codeloupe("history", "compare", cwd=shop.path).stdout.count("fresh worry") == 1
+    compared = codeloupe("history", "compare", "last~2", "--json", cwd=shop.path).json()
+    assert [one["title"] for one in compared["fixed"]] == ["old defect"]
+    added = codeloupe("baseline", "add", "--all", "--reason", "known", "--review", "last~2", cwd=shop.path)
+    assert (added.exit_code, "old.py" in added.stdout) == (0, True)
+    beyond = codeloupe("history", "show", "last~3", cwd=shop.path)
+    assert (beyond.exit_code, "there is no last~3: 3 entries of repository are stored" in beyond.stderr) == (2, True)
 
 
 def test_a_gate_is_closed_and_opened_anew_at_no_cost(shop: GitRepository) -> None:

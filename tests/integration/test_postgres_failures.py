@@ -31,7 +31,7 @@ def run(url: str, *words: str, cwd: Path) -> Ended:
 
 
 def listed(url: str, cwd: Path) -> list[str]:
-    ended = run(url, "history", "list", "--json", "--all-repositories", cwd=cwd)
+    ended = run(url, "history", "list", "--json", "--all", cwd=cwd)
     assert ended.exit_code == 0, ended.stderr
     return [entry["id"] for entry in json.loads(ended.stdout)["entries"]]
 
@@ -96,7 +96,7 @@ class TestWrongUrls:
         ],
     )
     def test_each_is_a_sentence_that_holds_no_password(self, tmp_path: Path, url: str, words: str, hint: str) -> None:
-        ended = run(url, "history", "list", "--all-repositories", cwd=tmp_path)
+        ended = run(url, "history", "list", "--all", cwd=tmp_path)
         refused(ended, words, hint)
         shown = run(url, "config", "show", "--json", cwd=tmp_path)
         assert "hunter2" not in f"{ended}{shown}"

@@ -136,7 +136,7 @@ def test_a_word_that_names_no_review_is_a_mistake_in_words(
 ) -> None:
     ended = publish(server, tmp_path, "--pr", "octo/demo#1", "--review", word)
     assert ended.exit_code == 2, ended.stderr
-    assert "is no id of the history" in ended.stderr
+    assert "is not an id of the history" in ended.stderr
     assert pull.reviews == []
 
 
@@ -192,7 +192,7 @@ def test_runs_at_once_leave_everything_there_once(server: GitHubServer, pull: Pu
         (("--pr", "octo/demo#1", "--app-id", "5"), {}, "needs both its id and its private key"),
         (("--pr", "octo/demo#1", "--max-comments", "-1"), {}, "less than nothing"),
         (("--pr", "octo/demo#1", "--review", "nothing.json"), {}, "cannot read the report nothing.json"),
-        (("--pr", "octo/demo#1"), {}, "is saved yet"),
+        (("--pr", "octo/demo#1"), {}, "is stored"),
         (("--pr", "octo/demo#1"), {"CODELOUPE_PUBLISH_KEY": "short"}, "fewer than 16 characters"),
     ],
 )

@@ -85,16 +85,20 @@ def test_it_is_never_trusted_whatever_anybody_set(forge: Forge, clone: Path) -> 
     assert "ignores_not_followed" in {error["kind"] for error in ended.json()["errors"]}
 
 
-def test_by_url_it_is_reviewed_anywhere_and_found_in_the_history_of_a_clone(
+@pytest.mark.defect("E6")
+def test_by_url_it_is_the_last_review_of_the_directory_that_asked(
     server: PullServer, clone: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     ended = pull(outside, name=f"{server.url}/owner/shop/pull/7/files")
     assert ended.exit_code == 1, ended.stderr
-    last = codeloupe("history", "render", "last", "--format", "json", cwd=clone).json()
+    last = codeloupe("history", "render", "last", "--format", "json", cwd=outside).json()
     assert last["review_id"] == ended.json()["review_id"]
     assert last["scope"]["kind"] == "pull_request"
+    assert codeloupe("history", "list", "--json", cwd=clone).json()["entries"] == []
+    (entry,) = codeloupe("history", "list", "--all-clones", "--json", cwd=clone).json()["entries"]
+    assert entry["id"] == last["review_id"]
 
 
 def test_round_after_round_it_is_known_again_and_a_moved_head_is_another_change(forge: Forge, clone: Path) -> None:

@@ -13,6 +13,7 @@ from bench.lifelike import ChangeSize, make_lifelike_change
 from bench.prompt_tokens import tokens_sent
 from codeloupe.config.schema import Settings
 from codeloupe.integrations import make_reviewer, make_workdir_reviewer
+from codeloupe.model.agent import TokenUsage
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.agent_programs import KEY, agents_at
 from tests.program import Ended
@@ -247,3 +248,75 @@ def test_the_default_experts_in_a_list_are_one_call(server: StandInServer, repos
         [(True, False), (False, True)],
         [(False, True), (True, False)],
     )
+
+
+def preview(place: Path, *words: str, **variables: str) -> Ended:
+    ended = codeloupe("review", "--preview", *words, cwd=place, environment=variables)
+    assert ended.exit_code == 0, ended.stderr
+    return ended
+
+
+def answer_with_usage(request: RecordedRequest) -> Reply:
+    """Report the tokens that were sent, as a model service does."""
+    sent = max(tokens_sent([request]).values())
+    found = answer(request)
+    assert isinstance(found, Json)
+    return Json(found.value, usage=TokenUsage(input_tokens=sent, output_tokens=200))
+
+
+@pytest.mark.defect("E12")
+@pytest.mark.parametrize("agent", ["claude_cli", "codex"])
+def test_a_preview_estimates_the_cost_by_earlier_calls(project: GitRepository, agent: str) -> None:
+    with StandInServer(reply=answer_with_usage) as server:
+        _estimates_by_earlier_calls(server, project, agent)
+
+
+def _estimates_by_earlier_calls(server: StandInServer, project: GitRepository, agent: str) -> None:
+    variables = agents_at(server, agent)
+    words = ("--reviewer", agent, "--no-verify", "--format", "json")
+    before = preview(project.path, *words, **variables).json()
+    assert before["reviewers"] == [{"type": agent, "model": None, "why": "as requested"}]
+    assert (before["cost_usd_estimate"], before["calls"] > 0) == (None, True)
+    assert f"no call to {agent} is stored yet" in before["cost_basis"]
+    assert not server.requests
+    usage = codeloupe("review", *words, cwd=project.path, environment=variables).json()["usage"]
+    made = len(server.requests)
+    after = preview(project.path, *words, **variables).json()
+    assert len(server.requests) == made
+    assert after["calls"] == before["calls"] == usage["requests"]
+    if agent == "claude_cli":
+        assert "by the cost per token of" in after["cost_basis"]
+        assert 0.5 < after["cost_usd_estimate"] / usage["cost_usd"] < 2
+        assert "Cost      about $" in preview(project.path, *words[:3], **variables).stdout
+    else:
+        # Codex reports its model, but no cost.
+        assert "for the prompts, by the list price of" in after["cost_basis"]
+
+
+@pytest.mark.defect("E12")
+def test_a_preview_names_the_reviewer_and_the_list_price(project: GitRepository) -> None:
+    offline = preview(project.path).stdout
+    assert "Reviewer  Offline review" in offline
+    assert "no agent can be used here" in " ".join(offline.split())
+    assert "Cost      nothing: no agent is called" in offline
+    priced = ("--reviewer", "api", "--model", "anthropic:claude-sonnet-4-5")
+    assert "for the prompts, by the list price of anthropic:claude-sonnet-4-5" in " ".join(
+        preview(project.path, *priced).stdout.split()
+    )
+    unknown = preview(project.path, "--reviewer", "api", "--model", "anthropic:nonsense-7").stdout
+    assert "Cost      not known: no stored call to api with anthropic:nonsense-7" in unknown
+
+
+@pytest.mark.defect("E12")
+def test_a_preview_of_many_files_sums_up_folders(repository: GitRepository) -> None:
+    repository.commit_files({"a.py": "x = 1\n"})
+    for number in range(1_500):
+        repository.write(f"app/part{number % 90}/deep/file{number}.py", f"x = {number}\n")
+    for number in range(50):
+        repository.write(f"vendor/lib/file{number}.js", "x = 1;\n")
+    shown = preview(repository.path).stdout
+    assert len(shown.splitlines()) < 40
+    assert "· app/  1,500 files  +1,500 -0" in shown
+    assert "· vendor/lib/  50 files  vendored" in shown
+    assert len(preview(repository.path, "-v").stdout.splitlines()) > 1_550
+    assert len(preview(repository.path, "--format", "json").json()["files"]) == 1_550

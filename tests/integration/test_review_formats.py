@@ -43,6 +43,50 @@ def test_several_formats_are_written_at_once_and_say_the_same(project: GitReposi
     assert "FAIL" in written["markdown"]
 
 
+def written_reports(folder: Path, into: Path, *words: str) -> dict[str, str]:
+    """Review the last commit, and return the report in each format."""
+    pairs = [word for name in FORMATS for word in ("--format", name, "-o", str(into / f"report.{name}"))]
+    ended = codeloupe("review", "--commit", "HEAD", *words, *pairs, cwd=folder)
+    assert ended.exit_code in (0, 1), ended.stderr
+    return {name: (into / f"report.{name}").read_text(encoding="utf-8") for name in FORMATS}
+
+
+@pytest.mark.defect("E7")
+def test_ordinary_facts_are_notes_in_plain_words(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit_files({"a.py": "x = 1\n"})
+    ignored = "eval(input())  # codeloupe: ignore[S307] the input is ours\n"
+    repository.commit_files({"a.py": ignored, "b.py": "eval(input())  # codeloupe: ignore[S307]\n"})
+    written = written_reports(repository.path, tmp_path)
+    errors = json.loads(written["json"])["errors"]
+    assert {error["kind"] for error in errors} == {"no_agent", "suppressions_added", "ignore_without_reason"}
+    assert {error["level"] for error in errors} == {"note"}
+    for name in FORMATS:
+        if name != "json":
+            assert not [error["kind"] for error in errors if error["kind"] in written[name]], name
+    assert "Problems" not in written["text"]
+    notes = written["text"].partition("\nNotes\n")[2]
+    assert "· Only the analysers reviewed this change" in notes
+    assert "· The change itself adds 1 comment to ignore findings (a.py:1)." in notes
+    assert "✖" not in notes
+
+
+@pytest.mark.defect("E18")
+@pytest.mark.parametrize(("fail_on", "exit_code"), [("critical", 0), ("high", 1)])
+def test_rules_have_their_own_titles_and_junit_its_verdict(
+    project: GitRepository, tmp_path: Path, fail_on: str, exit_code: int
+) -> None:
+    project.commit_files({"b.py": "import os\n\nprint(eval(input()))\n"})
+    written = written_reports(project.path, tmp_path, "--reviewer", "offline", "--fail-on", fail_on)
+    [run] = json.loads(written["sarif"])["runs"]
+    titles = {rule["id"]: rule["shortDescription"]["text"] for rule in run["tool"]["driver"]["rules"]}
+    assert titles["F401"] == "Unused import"
+    assert not [title for title in titles.values() if "rule" in title]
+    verdict = ET.fromstring(written["junit"]).find(".//testcase[@name='verdict']")
+    assert verdict is not None
+    assert (verdict.find("failure") is not None) == (exit_code == 1)
+    assert run["invocations"][0]["exitCode"] == exit_code
+
+
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_reviewed(project: GitRepository) -> None:
     ended = codeloupe(
         "review", "--commit", "HEAD", "--format", "sarif", "-o", "missing/folder/a.sarif", cwd=project.path

@@ -71,6 +71,8 @@ def test_a_sweep_on_workers_ends_as_one_here_and_nothing_is_bought_twice(
         assert "in the queue; `codeloupe jobs watch" in ended.stderr
         bought = standin.count(auxiliary=False)
         assert bought == 2 * CALLS
+        (entry,) = codeloupe("history", "list", "--json", cwd=clone.path, environment=environment).json()["entries"]
+        assert entry["id"] == ended.json()["sweep_id"]
         listed = codeloupe("jobs", "list", "--json", cwd=tmp_path, environment=environment).json()["jobs"]
         assert [job["state"] for job in listed] == ["done"] * 2
         # It is in the shared history, and another sweep, made here, finds all answers in the shared ledger.
@@ -84,6 +86,7 @@ def test_a_sweep_on_workers_ends_as_one_here_and_nothing_is_bought_twice(
     assert there["summary"] == here_too["summary"]
 
 
+@pytest.mark.defect("E6")
 def test_a_pull_request_is_reviewed_on_a_worker_with_the_exit_code_of_its_findings(
     tmp_path: Path, postgres_url: str, standin: StandInServer
 ) -> None:
@@ -102,6 +105,9 @@ def test_a_pull_request_is_reviewed_on_a_worker_with_the_exit_code_of_its_findin
         (job,) = codeloupe("jobs", "list", "--json", cwd=tmp_path, environment=environment).json()["jobs"]
         again = codeloupe("jobs", "watch", str(job["job_id"]), "--json", cwd=tmp_path, environment=environment)
         assert (again.exit_code, again.json()["findings"]) == (1, ended.json()["findings"])
+        # It belongs to the work tree that asked, though a worker made it elsewhere.
+        last = codeloupe("history", "render", "--format", "json", cwd=clone.path, environment=environment)
+        assert last.json()["review_id"] == ended.json()["review_id"]
         # What cannot be reviewed is not tried for ever: it is dead, and ends as it would here.
         upstream.git("update-ref", "refs/pull/8/head", "main")
         merged = [

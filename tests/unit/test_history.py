@@ -30,7 +30,7 @@ from codeloupe.history import (
 )
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.finding import Finding, Proof, Severity, Source
-from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity, ReviewRecord
+from codeloupe.model.history import Here, HistoryQuery, Listing, RepositoryIdentity, ReviewRecord
 from codeloupe.model.ports import EventSink
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, Verdict
 from codeloupe.model.sweep import CommitReview
@@ -39,15 +39,10 @@ from codeloupe.store.sqlite import SqliteDatabase, database_path
 from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.reports.examples import review
-from tests.unit.store.history_samples import REPOSITORY, commit_review, identifier, named, record, sweep_record
+from tests.unit.store.history_samples import WORK_TREE, commit_review, identifier, named, record, sweep_record
 
-
-def here() -> RepositoryIdentity:
-    return RepositoryIdentity((REPOSITORY, "path:x"), "shop")
-
-
-def nowhere() -> RepositoryIdentity:
-    raise AssertionError("an id needs no repository")
+HERE = Here(WORK_TREE, "shop")
+ELSEWHERE = Here("tree:elsewhere", "elsewhere")
 
 
 @pytest.fixture
@@ -60,13 +55,13 @@ def empty(tmp_path: Path) -> Iterator[DatabaseHistory]:
 def history(empty: DatabaseHistory) -> DatabaseHistory:
     empty.save(record(0xABCD0001))
     empty.save(record(0xABCD0002))
-    empty.save(record(0xAAAA0001, repository="root:other"))
+    empty.save(record(0xAAAA0001, work_tree="tree:other"))
     return empty
 
 
 def complaint(history: DatabaseHistory, word: str) -> CodeloupeError:
     with pytest.raises(CodeloupeError) as caught:
-        find_entry(history, word, here=here)
+        find_entry(history, word, here=HERE)
     assert caught.value.hint
     return caught.value
 
@@ -74,17 +69,17 @@ def complaint(history: DatabaseHistory, word: str) -> CodeloupeError:
 def test_an_id_and_any_beginning_of_it_that_is_its_own_are_found_without_a_repository(history: DatabaseHistory) -> None:
     whole = identifier(0xABCD0001)
     for word in (whole, whole[:8], whole[:12].upper(), f" {whole} "):
-        assert find_entry(history, word, here=nowhere).entry_id == whole
-        assert find_review(history, word, here=nowhere).review.review_id == whole
-    assert find_entry(history, "aaaa", here=nowhere).entry_id == identifier(0xAAAA0001)
+        assert find_entry(history, word, here=ELSEWHERE).entry_id == whole
+        assert find_review(history, word, here=ELSEWHERE).review.review_id == whole
+    assert find_entry(history, "aaaa", here=ELSEWHERE).entry_id == identifier(0xAAAA0001)
 
 
-def test_last_is_the_newest_of_this_repository(history: DatabaseHistory) -> None:
-    assert find_entry(history, "last", here=here).entry_id == identifier(0xABCD0002)
-    assert find_review(history, "last", here=here).review.review_id == identifier(0xABCD0002)
+def test_last_is_the_newest_of_this_work_tree(history: DatabaseHistory) -> None:
+    assert find_entry(history, "last", here=HERE).entry_id == identifier(0xABCD0002)
+    assert find_review(history, "last", here=HERE).review.review_id == identifier(0xABCD0002)
     history.save_sweep(sweep_record(0xABCD0003, commit_review(1)))
-    assert find_entry(history, "last", here=here).entry_id == identifier(0xABCD0003)
-    assert find_review(history, "last", here=here).review.review_id == identifier(0xABCD0002)
+    assert find_entry(history, "last", here=HERE).entry_id == identifier(0xABCD0003)
+    assert find_review(history, "last", here=HERE).review.review_id == identifier(0xABCD0002)
 
 
 def test_a_beginning_of_several_ids_lists_them_unless_it_is_one_itself(history: DatabaseHistory) -> None:
@@ -98,7 +93,7 @@ def test_a_beginning_of_several_ids_lists_them_unless_it_is_one_itself(history: 
     assert all("one two three" in line and line.startswith("  abcd01") for line in lines[1:-1])
     assert max(map(len, lines)) < 130
     history.save(record(1, review_id="abcd"))
-    assert find_entry(history, "abcd", here=here).entry_id == "abcd"
+    assert find_entry(history, "abcd", here=HERE).entry_id == "abcd"
 
 
 def test_what_names_no_entry_is_told_with_a_way_on(history: DatabaseHistory) -> None:
@@ -107,7 +102,7 @@ def test_what_names_no_entry_is_told_with_a_way_on(history: DatabaseHistory) -> 
     assert identifier(0xABCD0001)[:12] in message
     assert identifier(0xAAAA0001)[:12] not in message
     for word in ("", "-", "LAST", "xyzw", "ab cd", "%%%%", "abcd*", "a" * 65, "\x1b[31m", "äöüß"):
-        assert "is no id of the history" in complaint(history, word).message
+        assert "is not an id of the history" in complaint(history, word).message
     for word in ("a", "abc"):
         assert "at least 4 characters" in complaint(history, word).message
 
@@ -119,8 +114,8 @@ def test_an_empty_history_says_how_to_make_the_first_entry_and_a_sweep_is_not_on
         assert "codeloupe review" in complaint(empty, word).hint
     empty.save_sweep(sweep_record(0xBBBB0001, commit_review(1)))
     with pytest.raises(UsageError, match="is a sweep of 1 commits, not one review"):
-        find_review(empty, "bbbb", here=here)
-    assert find_review(empty, identifier(1001), here=here).sweep_id == identifier(0xBBBB0001)
+        find_review(empty, "bbbb", here=HERE)
+    assert find_review(empty, identifier(1001), here=HERE).sweep_id == identifier(0xBBBB0001)
 
 
 def test_what_cannot_be_read_is_passed_over_or_an_error(
@@ -129,7 +124,7 @@ def test_what_cannot_be_read_is_passed_over_or_an_error(
     entries = history.list(HistoryQuery()).entries
     problem = ("the entry ffff cannot be read",)
     monkeypatch.setattr(history, "list", lambda _query: Listing(entries[1:], problem))
-    assert find_entry(history, "last", here=here) == entries[1]
+    assert find_entry(history, "last", here=HERE) == entries[1]
     for method, word in (("list", "last"), ("matching", "abcd")):
         monkeypatch.setattr(history, method, lambda *_, **_more: Listing((), problem))
         error = complaint(history, word)
@@ -279,6 +274,7 @@ def test_a_review_is_kept_with_all_that_a_later_look_needs_and_without_secrets(
         review=whole,
         saved_at=found.saved_at,
         repository=identity(opened, shop.path).names[0],
+        work_tree=opened.work_tree_of(shop.path),
         repository_label="repository",
         branch="main",
         tool_version=__version__,
@@ -291,7 +287,7 @@ def test_a_review_is_kept_with_all_that_a_later_look_needs_and_without_secrets(
     assert secret.encode() not in database_path(os.environ).read_bytes()
     # Also outside of a repository.
     asyncio.run(stored(made(), Saved(repo=tmp_path)))
-    elsewhere = opened.last(identity(opened, tmp_path).names)
+    elsewhere = opened.last(opened.work_tree_of(tmp_path))
     assert elsewhere is not None
     assert (elsewhere.review.review_id, elsewhere.branch) == (identifier(1), None)
 

@@ -17,7 +17,8 @@ from codeloupe.system.regex import regex
 class Issue(Struct, frozen=True, kw_only=True):
     """One hit of an analyser, before hits are narrowed to changed lines. Lines start at 1 and include both ends.
 
-    `silenced_by` is the text of the comment that hides the issue, such as `# noqa: S307`, or empty.
+    `rule_title` is the analyser's title of the rule, if `title` varies from issue to issue. `silenced_by` is the text
+    of the comment that hides the issue, such as `# noqa: S307`, or empty.
     """
 
     file: str
@@ -29,6 +30,7 @@ class Issue(Struct, frozen=True, kw_only=True):
     title: str
     body: str
     suggestion: str | None = None
+    rule_title: str = ""
     silenced_by: str = ""
 
 

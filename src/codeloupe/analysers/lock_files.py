@@ -441,5 +441,6 @@ def _summed_up(path: str, remarks: Sequence[_Remark], lines: Sequence[str], adde
         title=redact(title),
         body=redact(f"{', '.join(names[:5])}{more}: {why}."),
         rule=rule.get("rule", first.kind),
+        rule_title=rule["title"].replace("{host}", "another host"),
         suggestion="Regenerate the lock file with the package manager, and compare.",
     )

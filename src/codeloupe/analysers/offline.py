@@ -207,6 +207,7 @@ def claim_of(issue: Issue, analyser: str, content: Mapping[int, bytes], sensitiv
         # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
         evidence=redact(mask_secrets(quoted, hidden))[:1000],
         rule=issue.rule,
+        rule_title=issue.rule_title,
         # The analysers' own words do not agree on a capital at the start.
         suggestion=suggestion[:1].upper() + suggestion[1:] or None,
         silenced_by=issue.silenced_by,

@@ -109,6 +109,7 @@ class _Diagnostic(Struct):
     location: dict[Literal["row", "column"], int]
     end_location: dict[Literal["row", "column"], int]
     noqa_row: int | None = None
+    name: str | None = None
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -124,6 +125,11 @@ class _Diagnostic(Struct):
     def title(self) -> str:
         line = " ".join(self.message.split()).removesuffix(".")
         return line if len(line) <= 160 else line[:159] + "…"
+
+    @property
+    def rule_title(self) -> str:
+        """Return ruff's name of the rule in words: `Suspicious eval usage`; messages name variables and modules."""
+        return (self.name or "").replace("-", " ").capitalize()
 
 
 # In a dataclass, a call that makes something shared or something of the moment; others, as a rule, make a field.
@@ -178,6 +184,7 @@ class _File:
             severity=rule.seems_safe if seems_safe else rule.severity,
             category=rule.category,
             title=found.title,
+            rule_title=found.rule_title,
             body=rule.why,
             suggestion=(found.fix and found.fix["message"]) or rule.fix,
         )
@@ -218,6 +225,7 @@ class _File:
                     severity=Severity.HIGH,
                     category="correctness",
                     title=f"The file does not parse: {error.title}",
+                    rule_title="The file does not parse",
                     body="Python cannot read this file, so importing it fails, and no other check could look at it.",
                     suggestion="correct the syntax here or shortly before",
                 )

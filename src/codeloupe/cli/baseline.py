@@ -7,11 +7,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.history import here
 from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
 from codeloupe.cli.verbs import note, set_up_logging, write_result
 from codeloupe.errors import StoreError, UsageError
-from codeloupe.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
+from codeloupe.history import LAST, SHORT_ID, find_entry, find_review, locate, opened_history, review_of
 from codeloupe.model.history import EntryKind
 from codeloupe.reports import baseline_text as report
 from codeloupe.store import baseline as findings
@@ -60,7 +59,7 @@ def configure(parser: Parser) -> None:
     for verb in (add, listed, prune):
         source = verb.add_mutually_exclusive_group()
         what = "a stored review or sweep" if verb is add else "a stored review"
-        option(source, "--review", "ID", f"{what}, by its id (default: the last)")
+        option(source, "--review", "ID", f"{what}: {options.AN_ID} (default: last)")
         option(source, "--from", "FILE", "a JSON report instead; - is standard input", dest="report", type=Path)
         options.add(verb, "--repo")
     options.add(listed, "--json", "--color")
@@ -75,11 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _reviewed_by(arguments: argparse.Namespace, *, sweeps: bool = True) -> findings.ReviewedFindings:
-    """What the review or the sweep that is asked for found, or the newest. Raises UsageError and StoreError."""
+    """Return the findings of the named review or sweep, by default the last one. Raise UsageError and StoreError."""
     if arguments.report is not None:
         return findings.read_report(arguments.report)
     with opened_history() as history:
-        word, place = arguments.review or LAST, here(history, arguments)
+        word = arguments.review or LAST
+        place = locate(history, arguments.repo)
         entry = find_entry(history, word, here=place) if sweeps else None
         swept = history.get_sweep(entry.entry_id) if entry and entry.kind is EntryKind.SWEEP else None
         if swept is not None:

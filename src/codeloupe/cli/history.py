@@ -1,4 +1,4 @@
-"""`codeloupe history`: show, judge anew, compare and count saved reviews; no agent is asked and nothing is spent."""
+"""`codeloupe history`: show, judge again, compare and count stored reviews; no agent is called, nothing is spent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from typing import NamedTuple
 
 from codeloupe import history as saved
 from codeloupe.cli import options
@@ -27,6 +27,12 @@ from codeloupe.store.history import DatabaseHistory
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import terminal, without_log_commands
 
+_BEFORE_LAST = f"{saved.LAST}~1"
+_EPILOG = """\
+A command of the history is about the reviews made in this work tree; a linked worktree is a work tree of its own.
+`last` is the newest of them and `last~1` the one before. An id names any stored review, also one of a clone that was
+moved or removed.
+"""
 _WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
 _LIST = "`codeloupe history list` shows the others"
 _EXAMPLES = {
@@ -37,7 +43,7 @@ _EXAMPLES = {
         "codeloupe history render last --format html -o review.html",
         "codeloupe history render last --fail-on medium",
     ),
-    "compare": ("codeloupe history compare 3f2a last",),
+    "compare": ("codeloupe history compare", "codeloupe history compare last~3 last"),
     "trends": ("codeloupe history trends", "codeloupe history trends --by week --weeks 4"),
     "dismiss": (
         "codeloupe history dismiss",
@@ -52,18 +58,18 @@ def configure(parser: Parser) -> None:
     """Add the verbs below `history` to its parser."""
     parser.description = "Show, compare and re-judge stored reviews."
     verbs = parser.add_commands(dest="action")
-    an_id = "an id, the beginning of one (4 characters or more), or `last`"
-    listed = add_command(verbs, "list", "list stored reviews and sweeps, the newest first", _list)
+    parser.epilog = _EPILOG
+    listed = add_command(verbs, "list", "list stored reviews and sweeps of this work tree, the newest first", _list)
     option(listed, "--limit", "N", "show at most N (default: 20)", type=int, default=20)
     option(listed, "--branch", "NAME", "only reviews made on this branch")
 
     show = add_command(verbs, "show", "show a stored review, or the commits of a sweep", _show)
-    option(show, "id", "ID", f"{an_id} (default: last)", nargs="?", default=saved.LAST)
+    option(show, "id", "ID", f"{options.AN_ID} (default: last)", nargs="?", default=saved.LAST)
     flag(show, "--raw", "what the agents printed, unit by unit")
 
     about = "write a stored review in any format, or judge it again"
     rendered = add_command(verbs, "render", about, _render)
-    option(rendered, "id", "ID", an_id)
+    option(rendered, "id", "ID", f"{options.AN_ID} (default: last)", nargs="?", default=saved.LAST)
     about = "text, json, sarif, html or another one of `review`"
     option(rendered, "--format", "FORMAT", about, default="text")
     option(rendered, "--fail-on", "SEVERITY", "exit 1 at or above this (default: as reviewed)")
@@ -73,8 +79,9 @@ def configure(parser: Parser) -> None:
     option(rendered, "-o --output", "FILE", "write the result to a file", type=output_path)
 
     compare = add_command(verbs, "compare", "show what is new, open, fixed or back between two reviews", _compare)
-    option(compare, "earlier", "A", f"the earlier review: {an_id}")
-    option(compare, "later", "B", "the later one (default: last)", nargs="?", default=saved.LAST)
+    about = f"the earlier review: {options.AN_ID} (default: last~1)"
+    option(compare, "earlier", "EARLIER", about, nargs="?", default=_BEFORE_LAST)
+    option(compare, "later", "LATER", "the later one (default: last)", nargs="?", default=saved.LAST)
 
     trends = add_command(verbs, "trends", "show findings, share fixed, cost and time, with a plot", _trends)
     about = "week, expert or reviewer (default: all three)"
@@ -94,7 +101,9 @@ def configure(parser: Parser) -> None:
     flag(prune, "--dry-run", "show what would be removed, and change nothing")
     for each in (listed, trends, prune):
         options.add(each, "--repo")
-        flag(each, "--all-repositories", "of every repository, not only this one")
+        which = each.add_mutually_exclusive_group()
+        flag(which, "--all-clones", "of every clone and worktree of this repository, removed ones too")
+        flag(which, "--all", "of everything that is stored, whatever its repository")
     options.add(dismiss, "--repo")
     options.add(prune, "--json")
     for each in (listed, trends):
@@ -117,19 +126,42 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def here(history: DatabaseHistory, arguments: argparse.Namespace) -> saved.Here:
-    """The repository of `--repo`, found out when it is asked for the first time: that takes git."""
-    return cache(lambda: asyncio.run(find_identity(arguments.repo, history.root_of)))
+def _here(history: DatabaseHistory, arguments: argparse.Namespace) -> model.Here:
+    """Return the work tree of `--repo`. Raise UsageError if there is no such directory."""
+    return saved.locate(history, options.repository_root_of(arguments.repo))
 
 
-def _names_of(history: DatabaseHistory, arguments: argparse.Namespace) -> tuple[tuple[str, ...] | None, str]:
-    """The names of the repository that is asked for, and what to say when nothing of it is saved."""
-    identity = None if arguments.all_repositories else here(history, arguments)()
-    where = "" if identity is None else f" of {terminal(identity.label) or 'this directory'}"
-    branch = getattr(arguments, "branch", None)
+def _identity(history: DatabaseHistory, arguments: argparse.Namespace) -> model.RepositoryIdentity:
+    """Return the repository of `--repo`."""
+    return asyncio.run(find_identity(arguments.repo, history.root_of))
+
+
+class _Reach(NamedTuple):
+    """The entries that a command is about: of a work tree, of a repository, or all; `where` says so in words."""
+
+    work_tree: str | None
+    repositories: tuple[str, ...] | None
+    where: str
+
+
+def _reach(history: DatabaseHistory, arguments: argparse.Namespace) -> _Reach:
+    """Return the entries that `--all`, `--all-clones` or neither of them means."""
+    here = _here(history, arguments)
+    if arguments.all:
+        return _Reach(None, None, "")
+    label = terminal(here.label) or "this directory"
+    if arguments.all_clones:
+        return _Reach(None, _identity(history, arguments).names, f" of any clone of {label}")
+    return _Reach(here.work_tree, None, f" made in {label}")
+
+
+def _nothing(history: DatabaseHistory, reach: _Reach, branch: str | None = None) -> str:
+    """Return the sentence for a list without entries, with the next thing to do."""
     on = "" if branch is None else f" on branch {terminal(branch)}"
-    nothing = f"No review{where}{on} is saved yet; `codeloupe review` makes the first entry.\n"
-    return None if identity is None else identity.names, nothing
+    step = "`codeloupe review` makes the first entry"
+    if history.list(model.HistoryQuery(limit=1)).entries:
+        step = "`codeloupe history list --all` lists the others"
+    return f"No review{reach.where}{on} is stored; {step}.\n"
 
 
 def _check_at_least(least: int, number: int, option: str) -> None:
@@ -143,11 +175,12 @@ def _note_problems(record: model.ReviewRecord | model.SweepRecord) -> None:
 
 
 def _compare(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
-    place = here(history, arguments)
-    earlier = saved.find_review(history, arguments.earlier, here=place)
-    later = saved.find_review(history, arguments.later, here=place)
+    """Compare two reviews, by default the last one with the one before it. Raise UsageError."""
+    here = _here(history, arguments)
+    later = saved.find_review(history, arguments.later, here=here)
+    earlier = saved.find_review(history, arguments.earlier, here=here)
     if earlier.review.review_id == later.review.review_id:
-        note("both are the same review; `codeloupe history list` shows earlier ones")
+        note("both are the same review; `codeloupe history list` lists earlier ones")
     comparison = compare_reviews(history, earlier, later)
     if arguments.json:
         return report.comparison_json(comparison, earlier, later)
@@ -155,15 +188,15 @@ def _compare(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
 
 
 def _dismiss(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
-    """Dismiss, take back, or list. Raises UsageError for a finding that nobody saw, and without a reason."""
-    identity = here(history, arguments)()
+    """Dismiss a finding, undo that, or list them. Raise UsageError for an unknown finding and a missing reason."""
+    identity = _identity(history, arguments)
     dismissals = history.dismissals(identity.names)
     word = arguments.fingerprint
     if word is None:
         if arguments.undo or arguments.reason is not None:
             raise UsageError("no finding was named", hint=_WHERE)
         rows = ((one.fingerprint[: saved.SHORT_ID], report.moment(one.at), one) for one in dismissals)
-        lines = (terminal(f"{name}  {at}  {one.who or 'somebody'}: {one.reason}") for name, at, one in rows)
+        lines = (terminal(f"{name}  {at}  {one.who or 'unknown'}: {one.reason}") for name, at, one in rows)
         return "".join(f"{line}\n" for line in lines) or f"Nothing is dismissed in {terminal(identity.label)}.\n"
     prefix = word.strip().lower()
     if not re.fullmatch(r"[0-9a-f]{6,64}", prefix):
@@ -215,17 +248,20 @@ def _only(found: Iterable[str], word: str, missing: str, hint: str) -> str:
 def _list(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     limit = arguments.limit
     _check_at_least(1, limit, "--limit")
-    names, nothing = _names_of(history, arguments)
+    reach = _reach(history, arguments)
     # One more than is shown tells whether there are more.
-    found = history.list(model.HistoryQuery(repositories=names, branch=arguments.branch, limit=limit + 1))
+    query = model.HistoryQuery(
+        repositories=reach.repositories, work_tree=reach.work_tree, branch=arguments.branch, limit=limit + 1
+    )
+    found = history.list(query)
     shown = model.Listing(found.entries[:limit], found.problems)
     if arguments.json:
         return report.list_json(shown)
     if not shown.entries and not shown.problems:
-        return nothing
+        return _nothing(history, reach, arguments.branch)
     if len(found.entries) > limit:
         note(f"there are older ones; --limit {limit * 2} shows more")
-    return report.render_list(shown, **options.look_of(arguments.color), with_repository=names is None)
+    return report.render_list(shown, **options.look_of(arguments.color), with_repository=reach.work_tree is None)
 
 
 def _prune(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
@@ -234,9 +270,11 @@ def _prune(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     older_than = None if arguments.older_than is None else _before(arguments.older_than)
     if arguments.keep is not None:
         _check_at_least(0, arguments.keep, "--keep")
-    names, _ = _names_of(history, arguments)
+    reach = _reach(history, arguments)
     before = history.file_bytes()
-    rule = model.PruneRule(older_than=older_than, keep_last=arguments.keep, repositories=names)
+    rule = model.PruneRule(
+        older_than=older_than, keep_last=arguments.keep, repositories=reach.repositories, work_tree=reach.work_tree
+    )
     removed = history.prune(rule, dry_run=arguments.dry_run)
     freed = max(before - history.file_bytes(), 0)
     if arguments.json:
@@ -255,22 +293,26 @@ def _before(word: str) -> datetime:
     found = re.fullmatch(r"([0-9]{1,5}) {0,3}([dwmy]?)", word.strip(), re.IGNORECASE)
     if found is None:
         hint = "give days, weeks, months or years: 90d, 12w, 6m, 1y"
-        raise UsageError(f"--older-than: {word!r} is no age", hint=hint)
+        raise UsageError(f"--older-than: {word!r} is not an age", hint=hint)
     days = int(found[1]) * {"": 1, "d": 1, "w": 7, "m": 30, "y": 365}[found[2].lower()]
     # Not before the calendar begins.
     return datetime.now(UTC) - timedelta(days=min(days, 700_000))
 
 
 def _render(history: DatabaseHistory, arguments: argparse.Namespace) -> int:
-    """Render the review, or the sweep, where it belongs; the exit code is that of the policy it is judged by."""
+    """Render a review or a sweep, and return the exit code of the policy it is judged by.
+
+    Without an id it is the last review, since a sweep has other formats.
+    """
     passes = None if arguments.on_incomplete is None else arguments.on_incomplete == "pass"
-    place = here(history, arguments)
-    entry = None if arguments.id == saved.LAST else saved.find_entry(history, arguments.id, here=place)
-    if entry is not None and entry.kind is model.EntryKind.SWEEP:
-        return _render_sweep(history, entry.entry_id, arguments, passes=passes)
+    here = _here(history, arguments)
+    if model.steps_back(arguments.id) is None:
+        entry = saved.find_entry(history, arguments.id, here=here)
+        if entry.kind is model.EntryKind.SWEEP:
+            return _render_sweep(history, entry.entry_id, arguments, passes=passes)
     if arguments.format not in FORMATS:
         raise UsageError(f"{arguments.format!r} is not a format", hint=f"the formats are {', '.join(FORMATS)}")
-    record = saved.find_review(history, arguments.id, here=place)
+    record = saved.find_review(history, arguments.id, here=here)
     policy = saved.changed_policy(
         record.review.policy,
         fail_on=_severity(arguments.fail_on, "--fail-on"),
@@ -320,7 +362,7 @@ def _severity(word: str | None, option: str) -> Severity | None:
 
 def _show(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     """Show what the id names; the exit code says nothing about the verdict."""
-    entry = saved.find_entry(history, arguments.id, here=here(history, arguments))
+    entry = saved.find_entry(history, arguments.id, here=_here(history, arguments))
     look = options.look_of(arguments.color)
     if entry.kind is model.EntryKind.SWEEP:
         if arguments.raw:
@@ -348,13 +390,15 @@ def _show(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
 
 def _trends(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     _check_at_least(1, arguments.weeks, "--weeks")
-    names, nothing = _names_of(history, arguments)
+    reach = _reach(history, arguments)
     keys = [model.TrendKey(word) for word in dict.fromkeys(arguments.by)] if arguments.by else list(model.TrendKey)
     found = [
         model.Trends(one.by, one.rows[-arguments.weeks :], one.problems) if one.by is model.TrendKey.WEEK else one
-        for one in history.trends(keys, repositories=names)
+        for one in history.trends(keys, repositories=reach.repositories, work_tree=reach.work_tree)
     ]
     if arguments.json:
         return report.trends_json(found)
     shown = [trends for trends in found if trends.rows]
-    return report.render_trends(shown, **options.look_of(arguments.color)) if shown else nothing
+    if not shown:
+        return _nothing(history, reach)
+    return report.render_trends(shown, **options.look_of(arguments.color))

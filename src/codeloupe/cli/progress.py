@@ -16,6 +16,7 @@ from codeloupe.cli.pace import Pace
 from codeloupe.model import agent, events
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Claim, Finding, Proof, Severity
+from codeloupe.model.review import Level
 from codeloupe.model.sweep import CommitReview
 from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_text
 from codeloupe.system.untrusted import encodable, log_line
@@ -207,7 +208,8 @@ class ProgressDisplay(Display):
                 self.tell(f"Read {counted(len(event.change.files), 'changed file')}")
             case events.Warned():
                 self._warned = event.message
-                self.say(f"warning: {event.message}")
+                word = "warning" if event.level is Level.PROBLEM else "note"
+                self.say(f"{word}: {event.message}")
             case events.UnitsPlanned():
                 self._pace.begin(self._clock())
                 self.units_planned += event.units
@@ -221,7 +223,8 @@ class ProgressDisplay(Display):
                 self._take_unit(event)
             case events.FindingVerified():
                 self._found["refuted"] += event.proof == Proof.REFUTED
-                self.tell(f"{event.proof}: {'  '.join(_parts(event.finding))}")
+                proof = event.proof.replace("_", " ")
+                self.tell(f"{proof}: {'  '.join(_parts(event.finding))}")
             case events.AgentActivity():
                 self._take_activity(event.unit, event.event)
             case events.CommitReviewed():

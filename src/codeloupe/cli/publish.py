@@ -60,7 +60,7 @@ def configure(parser: Parser) -> None:
     option(github, "--pr", "N|URL", about, default="")
     about = "its repository (default: that of the event, or origin)"
     option(github, "--repo-name", "OWNER/NAME", about, default="")
-    about = "a stored review, or a JSON report; - is standard input (default: the last review)"
+    about = f"a stored review: {options.AN_ID}; or a JSON report, - is standard input (default: last)"
     option(github, "--review", "ID|FILE", about, default="last")
     options.add(github, "--repo")
     flag(github, "--dry-run", "show what would be posted, and post nothing")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from codeloupe.cli import options, verbs
 from codeloupe.cli.parser import Parser, examples, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.config.loading import LoadedSettings, OriginKind
-from codeloupe.errors import UsageError
+from codeloupe.errors import CodeloupeError, UsageError
+from codeloupe.history import locate, opened_history
 from codeloupe.model.change import Change
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
                 preview = verbs.run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
                 return 0, lambda output: render_preview(preview, output.format, _layout(output, arguments))
-            review, change = _review(scope, loaded, context, arguments)
+            review, change = _review(scope, loaded, context, arguments, work_tree=_work_tree(here))
             # The text report names the commands itself.
             if review.hint and all(output.format != "text" for output in outputs):
                 verbs.note(f"no changes to review; {review.hint}", quiet=arguments.quiet)
@@ -166,10 +167,17 @@ def _settings(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path)
     return loaded
 
 
+def _work_tree(here: Path) -> str:
+    """Return the history's name of the work tree in which the command runs; empty without a place for a history."""
+    with suppress(CodeloupeError), opened_history() as history:
+        return locate(history, here).work_tree
+    return ""
+
+
 def _review(
-    scope: ScopeRequest, loaded: LoadedSettings, context: str, arguments: argparse.Namespace
+    scope: ScopeRequest, loaded: LoadedSettings, context: str, arguments: argparse.Namespace, *, work_tree: str
 ) -> tuple[Review, Change | None]:
-    """The outcome, and the change it is about, where it came so far."""
+    """Review, and return the outcome with the change it is about, if that could be read."""
     from codeloupe import runtime
 
     own = (key for key in ("include", "exclude") if loaded.origins[key].kind is OriginKind.FLAG)
@@ -185,6 +193,7 @@ def _review(
             since_last=arguments.since_last,
             transcript=_log_transcript if arguments.debug else None,
             own_patterns=frozenset(own),
+            work_tree=work_tree,
         )
         try:
             review = verbs.run_to_end(work)

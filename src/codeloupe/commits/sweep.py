@@ -258,7 +258,12 @@ async def review_commit(
     query = CommitQuery(revision=part.revision, merges=part.merges)
     commits = await list_commits(repository, replace(query, revision=part.commit, max_count=1))
     async with keeping_sweep(
-        _known(part), repo=repo, prompt_version=PROMPT_VERSION, position=part.position, opened=calls.opened_history
+        _known(part),
+        repo=repo,
+        prompt_version=PROMPT_VERSION,
+        position=part.position,
+        work_tree=part.work_tree,
+        opened=calls.opened_history,
     ) as keeper:
         chosen = await choose_reviewers(settings, calls)
         team = Team(chosen, settings, calls, repo=repo, fresh=fresh, transcript=_take_down)
@@ -275,7 +280,10 @@ async def give_up_commit(part: SweepPart, reason: str, *, repo: Path, calls: Age
     """Keep with its sweep that a commit could not be reviewed, and why."""
     (commit,) = await list_commits(await open_repository(repo), CommitQuery(revision=part.commit, max_count=1))
     outcome = CommitReview(commit=commit, category=categorise(commit), experts=(), failure=" ".join(reason.split()))
-    async with keeping_sweep(_known(part), repo=repo, position=part.position, opened=calls.opened_history) as keeper:
+    keeping = keeping_sweep(
+        _known(part), repo=repo, position=part.position, work_tree=part.work_tree, opened=calls.opened_history
+    )
+    async with keeping as keeper:
         await keeper.keep_commit(outcome)
         if keeper.problem:
             raise StoreError(keeper.problem, hint="the sweep stays unfinished; try the job again", retryable=True)

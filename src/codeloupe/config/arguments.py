@@ -37,7 +37,7 @@ _PATH = "a path, as text or as a Path"
 _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("repo workdir file state_directory? clone? log_directory? context_file?", _is(str, os.PathLike), _PATH),
     ("context base_branch diff_range known_run_id session_id? claude_session_id? run_id?", _is_text, "a text"),
-    ("agent? model?", _is_text, "a text"),
+    ("agent? model? work_tree", _is_text, "a text"),
     ("fresh since_last needs_agent strict wait_for_approval accept_changes only_begin", _is(bool), "True or False"),
     ("emit watch transcript? on_review_warning? review? ask_person?", callable, "a function"),
     ("settings?", _is(Settings), "codeloupe.Settings(...)"),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import Plan
-from codeloupe.model.review import ReviewError
+from codeloupe.model.review import Level, ReviewError
 from codeloupe.source.code import comments_in, has_letters, syntax_of
 from codeloupe.source.files import TextReader
 from codeloupe.system.regex import regex
@@ -107,22 +107,24 @@ class Comments:
         for (path, number, line), findings in sorted(self._near.items(), key=lambda item: item[0]):
             marks = marks_in(path, number, line)
             if not marks:
-                message = f"{path}:{number}: `codeloupe: ignore` is not in a comment and suppresses nothing"
-                yield ReviewError("ignore_outside_comment", message)
+                message = f"`codeloupe: ignore` at {path}:{number} is not in a comment, so it suppresses nothing"
+                yield ReviewError("ignore_outside_comment", message, level=Level.NOTE)
             for mark in marks:
                 yield from self._problem(mark, findings)
 
     def _problem(self, mark: Mark, findings: Sequence[Finding]) -> Iterator[ReviewError]:
         names = "" if mark.names is None else f"[{', '.join(mark.names)}]"
-        place = f"{mark.file}:{mark.line}: `codeloupe: ignore{names}`"
+        comment = f"the comment `codeloupe: ignore{names}` at {mark.file}:{mark.line}"
         if mark.names == ():
-            message = f"{place} names nothing between its brackets, so it suppresses nothing"
-            yield ReviewError("ignore_without_reason", message)
+            message = f"{comment} names nothing between its brackets, so it suppresses nothing"
+            yield ReviewError("ignore_without_reason", message, level=Level.NOTE)
         elif not mark.reason:
-            yield ReviewError("ignore_without_reason", f"{place} gives no reason, so it suppresses nothing")
+            message = f"{comment} gives no reason, so it suppresses nothing"
+            yield ReviewError("ignore_without_reason", message, level=Level.NOTE)
         elif mark not in self._effective:
             kinds = dict.fromkeys(f"{one.category} {one.rule or ''}".strip() for one in findings)
-            yield ReviewError("ignore_unused", f"{place} fits none of the findings there ({', '.join(kinds)})")
+            message = f"{comment} matches none of the findings there ({', '.join(kinds)})"
+            yield ReviewError("ignore_unused", message, level=Level.NOTE)
 
     def _ignored(self) -> Iterator[ReviewError]:
         if not self._effective:
@@ -132,7 +134,7 @@ class Comments:
         if len(places) > 1:
             what = f"{len(places):,} comments that suppress findings were"
         message = f"{what} not followed, because the change is not trusted ({listed(places)})"
-        yield ReviewError("ignores_not_followed", message)
+        yield ReviewError("ignores_not_followed", message, level=Level.NOTE)
 
 
 def marks_in(file: str, number: int, line: str) -> list[Mark]:

@@ -48,7 +48,7 @@ class Earlier(Struct, frozen=True, kw_only=True):
     terms: str = ""
     seen: tuple[str, ...] = ()
     dismissals: tuple[Dismissal, ...] = ()
-    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @property
     def is_first(self) -> bool:
@@ -57,7 +57,7 @@ class Earlier(Struct, frozen=True, kw_only=True):
 
 
 async def read_earlier(prepared: Prepared, opened: OpenedHistory, *, conditions: str, fresh: bool) -> Earlier:
-    """Read what earlier rounds left; a history that cannot be read is a note, and everything is reviewed then.
+    """Read what earlier rounds left; a history that cannot be read is a problem, and everything is reviewed then.
 
     Covered code counts only under the same `conditions`. With `fresh` nothing is covered, but findings keep their
     history.
@@ -69,14 +69,14 @@ async def read_earlier(prepared: Prepared, opened: OpenedHistory, *, conditions:
             dismissals = tuple(history.dismissals(checkout.identity.names))
             last = await _last_round(prepared, history, checkout) if is_continuing else None
     except CodeloupeError as error:
-        note = f"the history cannot be read, so everything is reviewed: {error.message}"
-        return Earlier(notes=(note,) if is_continuing else ())
+        problem = f"the history cannot be read, so everything is reviewed: {error.message}"
+        return Earlier(problems=(problem,) if is_continuing else ())
     if last is None:
         return Earlier(checkout=checkout, dismissals=dismissals)
-    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     covered = frozenset(last.seen)
     if last.problems:
-        notes = ("the last review of this branch cannot be read completely, so everything is reviewed",)
+        problems = ("the last review of this branch cannot be read completely, so everything is reviewed",)
         covered = frozenset()
     if fresh or last.terms != conditions:
         covered = frozenset()
@@ -87,7 +87,7 @@ async def read_earlier(prepared: Prepared, opened: OpenedHistory, *, conditions:
         terms=last.terms,
         seen=last.seen,
         dismissals=dismissals,
-        notes=notes,
+        problems=problems,
     )
 
 

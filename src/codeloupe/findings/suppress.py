@@ -23,7 +23,7 @@ from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Claim, Finding, Severity, Source, Suppression, SuppressionKind
 from codeloupe.model.history import Dismissal
 from codeloupe.model.ports import Plan
-from codeloupe.model.review import ReviewError
+from codeloupe.model.review import Level, ReviewError
 from codeloupe.source.code import tokens_of_code
 
 StatementsOf = Callable[[Claim], Collection[str]]
@@ -222,21 +222,24 @@ class KnownEntries:
         name = self._baseline.name
         expired = [entry for entry in self._baseline.entries if entry.is_expired(self._today)]
         if expired:
-            what = "1 entry has expired and suppresses"
+            what = f"1 entry of {name} has expired and suppresses"
             if len(expired) > 1:
-                what = f"{len(expired):,} entries have expired and suppress"
+                what = f"{len(expired):,} entries of {name} have expired and suppress"
             shown = [f"{one.in_short()} on {one.expires}{f' for {one.file}' if one.file else ''}" for one in expired]
-            yield ReviewError(EXPIRED, f"{name}: {what} nothing: {listed(shown)}")
+            yield ReviewError(EXPIRED, f"{what} nothing: {listed(shown)}", level=Level.NOTE)
         for file, entries in self._unused(lines_of).items():
             # All of them by name: `baseline prune` knows them by this.
             named = ", ".join(entry.in_short() for entry in entries)
-            fits = "1 entry fits" if len(entries) == 1 else f"{len(entries):,} entries fit"
-            message = f"{fits} nothing in {file} any more: {named}; `codeloupe baseline prune` removes what is unused"
-            yield ReviewError(UNUSED, f"{name}: {message}")
+            matches = f"1 entry of {name} matches"
+            if len(entries) > 1:
+                matches = f"{len(entries):,} entries of {name} match"
+            advice = "`codeloupe baseline prune` removes unused entries"
+            message = f"{matches} nothing in {file} any more: {named}; {advice}"
+            yield ReviewError(UNUSED, message, level=Level.NOTE)
         silent = {*self._used, *self._baseline.also}
         for (kind, entry), what in sorted(self._remarks.items(), key=lambda remark: remark[0][0]):
             if entry not in silent:
-                yield ReviewError(kind, f"{name}:{entry.line}: this entry is for {what}")
+                yield ReviewError(kind, f"the entry at {name}:{entry.line} is for {what}", level=Level.NOTE)
 
     def _unused(self, lines_of: LinesOf) -> Mapping[str, list[BaselineEntry]]:
         """Return the entries for reviewed files that fit no finding and whose code is gone, by file."""
@@ -280,7 +283,8 @@ def added_suppressions(files: Iterable[FileChange]) -> tuple[ReviewError, ...]:
         parts.append(f"{counted} of {BASELINE_NAME}")
     if not parts:
         return ()
-    return (ReviewError("suppressions_added", f"the change itself adds {' and '.join(parts)}"),)
+    message = f"the change itself adds {' and '.join(parts)}"
+    return (ReviewError("suppressions_added", message, level=Level.NOTE),)
 
 
 def _added_lines(file: FileChange, word: bytes) -> Iterator[tuple[int, str]]:

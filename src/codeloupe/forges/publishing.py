@@ -27,10 +27,11 @@ from codeloupe.forges.github.client import Login, connected
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.threads import Marker, SigningKey
 from codeloupe.git.command import try_git
-from codeloupe.git.identity import find_identity, same_address
+from codeloupe.git.identity import same_address
 from codeloupe.git.repository import open_repository
-from codeloupe.history import LAST, find_review, judged, opened_history
+from codeloupe.history import LAST, find_review, judged, locate, opened_history
 from codeloupe.model.finding import Severity
+from codeloupe.model.history import steps_back
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import FailedUnit, Review
 from codeloupe.store.history import OpenedHistory
@@ -77,7 +78,7 @@ async def publish_github(
     login = _login(request, environment)
     secret = environment.get("CODELOUPE_PUBLISH_KEY", "").strip() or login.private_key
     key = SigningKey.from_secret(secret) if secret else SigningKey.public()
-    review = await _review(request, opened)
+    review = _review(request, opened)
     # What a job of a fork leaves may claim anything: it must be about the commit that GitHub says it ran on.
     if target.head and review.scope.head != target.head:
         what = f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran"
@@ -135,16 +136,16 @@ def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
     return Login(token=token)
 
 
-async def _review(request: PublishRequest, opened: OpenedHistory) -> Review:
+def _review(request: PublishRequest, opened: OpenedHistory) -> Review:
+    """Return the review to publish, from the history or a report file. Raise UsageError and StoreError."""
     word = request.review
-    # A word that names no entry of the history may name a file: an id has digits and the letters a to f.
-    is_id = word == LAST or set(word.lower()) <= set(string.hexdigits.lower())
+    # A word that is not an id may name a file: an id has digits and the letters a to f.
+    is_id = steps_back(word) is not None or set(word.lower()) <= set(string.hexdigits.lower())
     is_file = word == _STANDARD_INPUT or word.endswith(".json") or os.sep in word
     if is_file or (not is_id and os.path.isfile(word)):  # noqa: PTH113 - Path.is_file raises for an impossible name
         return read_review(_content(Path(word), _MOST_JSON_BYTES, "the report"), name=word)
     with opened() as history:
-        identity = await find_identity(request.repo, history.root_of)
-        record = find_review(history, word, here=lambda: identity)
+        record = find_review(history, word, here=locate(history, request.repo))
     return judged(record, record.review.policy)
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from codeloupe.model.agent import AgentEvent
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Claim, Finding
-from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.review import Level, ReviewerInfo
 from codeloupe.model.sweep import CommitReview
 
 
@@ -40,9 +40,10 @@ class LaneFinished(Struct, frozen=True):
 
 
 class Warned(Struct, frozen=True):
-    """Something degraded the review."""
+    """A problem that degraded the review, or a note for the reader of the verdict."""
 
     message: str
+    level: Level = Level.PROBLEM
 
 
 class UnitsPlanned(Struct, frozen=True):

@@ -109,7 +109,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     that reported it (reviewer, expert, pass). `other_words` are those of reports in the last round that repeat it.
     `replacement` is new code for exactly the quoted lines; `suggestion` is advice. `reason` explains the proof, or why
     there is none. `silenced_by` is the comment that hides an analyser's claim. `names_finding` is the id of an earlier
-    finding that the reporter says this is.
+    finding that the reporter says this is. `rule_title` is the analyser's title of the rule, if the `title` of the
+    claim is another for each place.
     """
 
     reporter: str
@@ -126,6 +127,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     deleted: bool = False
     outside_change: bool = False
     rule: str | None = None
+    rule_title: str = ""
     expert: str | None = None
     suggestion: str | None = None
     replacement: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from enum import StrEnum
 
@@ -19,11 +20,36 @@ class RepositoryIdentity(Struct, frozen=True):
     label: str
 
 
+class Here(Struct, frozen=True):
+    """The work tree in which a command runs, by its name in the history, and its folder's name for people.
+
+    Each linked worktree is a work tree of its own. Outside a repository it is the directory itself.
+    """
+
+    work_tree: str
+    label: str
+
+
+def steps_back(word: str) -> int | None:
+    """Return how far before the newest entry a word points: 0 for `last`, N for `last~N`; None for any other word."""
+    found = re.fullmatch(r"last(?:~([0-9]{0,6}))?", word.strip())
+    if found is None:
+        return None
+    if found[1] is None:
+        return 0
+    return int(found[1] or 1)
+
+
 class _Saved(Struct, frozen=True, kw_only=True):
-    """What is saved with a review or a sweep; `problems` are set when it is read back: what of it cannot be read."""
+    """The fields that a stored review and a stored sweep share.
+
+    `work_tree` names the work tree in which it was asked for. `problems` are set when it is read back, and say which
+    parts of it cannot be read.
+    """
 
     saved_at: datetime
     repository: str
+    work_tree: str = ""
     repository_label: str = ""
     branch: str | None = None
     tool_version: str = ""
@@ -107,9 +133,13 @@ class HistoryEntry(Struct, frozen=True, kw_only=True):
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which entries: of these names of a repository (None: of all), of a branch; the newest so many."""
+    """Select the newest entries, at most `limit`; a filter that is None matches all entries.
+
+    `repositories` are the names of one repository.
+    """
 
     repositories: tuple[str, ...] | None = None
+    work_tree: str | None = None
     branch: str | None = None
     limit: int = 20
 
@@ -184,7 +214,7 @@ class Trends(Struct, frozen=True):
 
 
 class PruneRule(Struct, frozen=True, kw_only=True):
-    """What goes: entries from before a moment, all but the newest `keep_last`, the oldest beyond `max_bytes`.
+    """Select entries to remove: those before a moment, all but the newest `keep_last`, the oldest beyond `max_bytes`.
 
     With both `older_than` and `keep_last`, the newest `keep_last` stay however old they are.
     """
@@ -193,6 +223,7 @@ class PruneRule(Struct, frozen=True, kw_only=True):
     keep_last: int | None = None
     max_bytes: int | None = None
     repositories: tuple[str, ...] | None = None
+    work_tree: str | None = None
 
 
 class Removed(Struct, frozen=True, kw_only=True):

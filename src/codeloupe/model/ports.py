@@ -111,7 +111,8 @@ class ReviewOptions(TypedDict, total=False):
     outcome what the last review saw. `transcript` gets every prompt and raw answer, before secrets are masked.
     `session_id` names the caller's session to an external gate. `own_patterns` says which of `include` and `exclude`
     the caller chose for this review: only those may leave nothing of an untrusted change. Where no agent can be used,
-    the analysers review and `errors` say so; with `needs_agent` that is a failure.
+    the analysers review and `errors` say so; with `needs_agent` that is a failure. `work_tree` names the work tree in
+    which the review was asked for, if that is on another machine.
     """
 
     emit: EventSink
@@ -122,6 +123,7 @@ class ReviewOptions(TypedDict, total=False):
     session_id: str | None
     own_patterns: frozenset[str]
     needs_agent: bool
+    work_tree: str
 
 
 class Reviewer(Protocol):

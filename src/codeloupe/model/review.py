@@ -17,9 +17,8 @@ NOT_VERIFIED = "not_verified"
 FAILOVER = "failover"
 
 
-# What the findings say, whatever the reviewer claimed.
 class Verdict(StrEnum):
-    """What the findings say, whatever the reviewer claimed."""
+    """The result of the findings and the coverage; reviewers have no say in it."""
 
     PASS = "PASS"  # noqa: S105 - a verdict, not a password
     NEEDS_WORK = "NEEDS_WORK"
@@ -123,12 +122,24 @@ class Coverage(Struct, frozen=True):
         return not self.units_failed and not any(skip.is_gap for skip in self.skipped)
 
 
+class Level(StrEnum):
+    """How grave an entry of a review is: a problem is something that failed, a note is a fact to know."""
+
+    PROBLEM = "problem"
+    NOTE = "note"
+
+
 class ReviewError(Struct, frozen=True):
-    """Something that went wrong and did not stop the review; `kind` is a stable word, `detail` is in no report."""
+    """A problem that did not stop the review, or a note for the reader of the verdict.
+
+    `message` says all of it in plain words. `kind` is a stable word for programs: JSON has it, and no other report.
+    `detail` is in no report.
+    """
 
     kind: str
     message: str
     detail: str = ""
+    level: Level = Level.PROBLEM
 
 
 class ReviewerInfo(Struct, frozen=True):
@@ -273,17 +284,29 @@ class PreviewFile(Struct, frozen=True):
         return self.skipped is None
 
 
-class Preview(Struct, frozen=True, kw_only=True):
-    """The files of a scope, how many units a review would make of them, and what their prompts would weigh.
+class CostEstimate(Struct, frozen=True):
+    """The likely cost of a review in dollars, None if it is not known; `basis` says where it comes from, or why not."""
 
-    `out_of_reach` are those of which not even the change is known: unreadable ones, and repositories of their own.
+    usd: float | None = None
+    basis: str = ""
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """The files of a scope, who would review them and why, and the likely calls, tokens and cost.
+
+    `out_of_reach` are files of which not even the change is known: unreadable ones, and nested repositories. `calls`
+    counts one call for each unit and agent that reviews; `prompt_tokens_estimate` is the sum of their prompts.
+    Verification and second questions come on top.
     """
 
     scope: Scope
     files: tuple[PreviewFile, ...]
     out_of_reach: tuple[SkippedFile, ...] = ()
+    reviewers: tuple[ReviewerInfo, ...] = ()
     units: int = 0
+    calls: int = 0
     prompt_tokens_estimate: int = 0
+    cost: CostEstimate = CostEstimate()
 
 
 class Check(Struct, frozen=True):

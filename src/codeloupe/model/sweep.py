@@ -71,8 +71,8 @@ class CommitReview(Struct, frozen=True, kw_only=True):
 class SweepPart(Struct, frozen=True, kw_only=True):
     """One commit of a sweep that is spread over machines: the one at `position` of `total`.
 
-    `newest` is the commit whose guidance and baseline hold for all of them; `revision` is what was asked for, by the
-    names of commits.
+    `newest` is the commit whose guidance and baseline apply to all of them. `revision` names the requested commits, and
+    `work_tree` the work tree in which the sweep was asked for.
     """
 
     sweep_id: str
@@ -82,6 +82,7 @@ class SweepPart(Struct, frozen=True, kw_only=True):
     revision: str
     total: int
     position: int
+    work_tree: str = ""
     merges: bool = False
     strict: bool = False
 

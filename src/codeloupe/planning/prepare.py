@@ -22,7 +22,7 @@ from codeloupe.git.snapshot import Snapshot
 from codeloupe.model.change import Change, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Claim
 from codeloupe.model.ports import Plan
-from codeloupe.model.review import NOT_INCLUDED, ReviewError, SkippedFile, SkipReason
+from codeloupe.model.review import NOT_INCLUDED, Level, ReviewError, SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 from codeloupe.planning.globs import check_patterns
 from codeloupe.planning.reading import read_blobs_of, read_selected
@@ -258,11 +258,12 @@ def with_gaps_if_nothing_is_left(prepared: Prepared, own_patterns: frozenset[str
 def remarks_of(plan: Prepared, request: ScopeRequest) -> Iterator[ReviewError]:
     """Yield remarks for the reader of the verdict: an assumed base, edited guidance, and unused guidance."""
     if isinstance(request, FetchedScope) and request.assumed_base:
-        what = f"the remote does not say which branch this pull request goes to: {request.assumed_base} was assumed"
-        yield ReviewError("assumed_base", f"{what}; give its base to compare with another")
+        what = f"the remote does not say which branch this pull request goes to, so {request.assumed_base} was assumed"
+        yield ReviewError("assumed_base", f"{what}; --base names another", level=Level.NOTE)
     changed = guidance_changed(plan.change)
     if not plan.trusted and changed:
         message = f"the change edits {', '.join(changed)}; the base's version was used for this review"
-        yield ReviewError("rules_changed", message)
+        yield ReviewError("rules_changed", message, level=Level.NOTE)
     for one in plan.unused_guidance:
-        yield ReviewError("guidance_unused", f"{one.path} was not used: {one.unused}")
+        message = f"the guidance in {one.path} was not used: {one.unused}"
+        yield ReviewError("guidance_unused", message, level=Level.NOTE)

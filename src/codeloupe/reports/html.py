@@ -230,7 +230,8 @@ def _gaps(review: Review) -> list[dict[str, Any]]:
 
 
 def _remarks(review: Review) -> Markup:
-    problems = [{"name": error.kind, "why": error.message} for error in wording.errors_beside_gaps(review)]
+    problems = [{"why": problem} for problem in wording.problems_of(review)]
+    notes = [{"why": note} for note in wording.notes_of(review)]
     left_out = [{"name": skip.file, "why": skip.describe()} for skip in review.left_out]
     failovers = [
         {"name": failover.name, "why": failover.why, "files": failover.listed}
@@ -238,6 +239,7 @@ def _remarks(review: Review) -> Markup:
     ]
     parts = [
         _folded(wording.counted(len(problems), "problem"), problems, is_open=True),
+        _folded(wording.counted(len(notes), "note"), notes, is_open=True),
         _folded("Failover", failovers, is_open=True),
         _folded(f"{wording.counted(len(left_out), 'file')} left out on purpose", left_out),
     ]

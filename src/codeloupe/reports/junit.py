@@ -1,9 +1,10 @@
 """JUnit XML: a suite for the review itself, then one for each file with findings.
 
-A finding that blocks is a failure, and what could not be reviewed is an error, so that neither can pass for a test that
-ran well. Open findings that do not block are tests that pass and say what they found; a finding that does not count is
-skipped with the reason, and so is a file that was left out on purpose. A finding that needs a person is skipped too,
-and is an error in the suite of the review.
+The report has a failure or an error if and only if the exit code of the review is not 0. The case `verdict` says so,
+and so does each finding that blocks, as a failure, and each part that could not be reviewed, as an error. A part that
+the policy lets pass is skipped. Open findings that do not block are tests that pass with their text. A finding that
+does not count and a skipped file are skipped, with the reason. A finding that needs a person is skipped too, and is an
+error in the suite of the review.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _LONGEST_LINE = 500
 _LONGEST_TEXT = 8_000
 _REVIEW = "codeloupe"
 _NO_FILE = "?"
+# The result of the verdict's case by the exit code of the review; any other exit code is an error.
+_RESULTS = {0: "passed", 1: "failure"}
 
 
 def render_junit(review: Review) -> str:
@@ -54,23 +57,24 @@ def _case(name: str, result: str, kind: str = "", why: str = "", text: str = "")
 
 
 def _review_cases(review: Review) -> Iterator[dict[str, str]]:
-    """Yield the cases for the verdict, the gaps and the skipped files. A finding and a gap fail in their own cases."""
+    """Yield the cases for the verdict, the gaps and the skipped files. A finding has a case of its own."""
     outcome = wording.outcome_of(review)
     lines = [
         wording.reviewer_text(review.reviewer),
         review.scope.description,
         f"{outcome.word}: {outcome.why}",
         f"Findings: {wording.counts_text(review)}",
-        *(f"{error.kind}: {error.message}" for error in wording.errors_beside_gaps(review)),
+        *(f"Problem: {problem}" for problem in wording.problems_of(review)),
+        *(f"Note: {note}" for note in wording.notes_of(review)),
         *(f"{', '.join(each.units[:20])}: {each.why}" for each in wording.failovers_of(review)),
     ]
     text = "\n".join(plain_line(line, longest=_LONGEST_TEXT) for line in lines)
-    yield _case("verdict", "passed", outcome.word, outcome.why, text)
+    yield _case("verdict", _RESULTS.get(review.exit_code, "error"), outcome.word, outcome.why, text)
     for gap in wording.gaps_of(review):
         name = plain_line(f"not reviewed: {gap.name}", longest=_LONGEST_LINE)
         why = plain_line(gap.reason, longest=_LONGEST_LINE) or "could not be reviewed"
         text = "\n".join([plain_text(gap.describe(), longest=_LONGEST_TEXT), *map(terminal, gap.files)])
-        yield _case(name, "error", gap.kind, why, text)
+        yield _case(name, "skipped" if review.passed else "error", gap.kind, why, text)
     for skip in review.left_out:
         why = plain_line(skip.describe(), longest=_LONGEST_LINE)
         yield _case(f"left out: {terminal(skip.file)}", "skipped", why=why)

@@ -57,7 +57,8 @@ def _concise(review: Review, layout: Layout) -> str:
         for gap in wording.gaps_without_claims(review)
     ]
     outcome = wording.outcome_of(review)
-    lines += [line(f"codeloupe: {error.kind}: {error.message}") for error in wording.errors_beside_gaps(review)]
+    lines += [line(f"codeloupe: problem: {problem}") for problem in wording.problems_of(review)]
+    lines += [line(f"codeloupe: note: {note}") for note in wording.notes_of(review)]
     lines.append(line(f"{outcome.word}: {outcome.why}"))
     text = without_log_commands("".join(f"{line}\n" for line in lines))
     return encodable(text) if layout.ascii_only and not text.isascii() else text
@@ -101,8 +102,10 @@ def _annotations(review: Review) -> Iterator[tuple[str, str]]:
         else:
             level = "warning"
         yield level, _annotated(finding, level)
-    for error in wording.errors_beside_gaps(review):
-        yield "warning", _annotation("warning", f"codeloupe: {error.kind}", error.message)
+    for problem in wording.problems_of(review):
+        yield "warning", _annotation("warning", "codeloupe: problem", problem)
+    for note in wording.notes_of(review):
+        yield "notice", _annotation("notice", "codeloupe: note", note)
 
 
 def _annotated(finding: Finding, level: str) -> str:

@@ -118,10 +118,11 @@ def summary_block(review: Review) -> str:
 
 
 def not_reviewed(review: Review, room: Room) -> str:
-    """The gaps of an incomplete review, what else went wrong, failovers, and the files left out on purpose."""
+    """Return the gaps of an incomplete review, other problems, notes, failovers, and the files that were skipped."""
     lists = {
         "Could not be reviewed": [("", gap.describe()) for gap in wording.gaps_of(review)],
-        "Problems": [("", f"{error.kind}: {error.message}") for error in wording.errors_beside_gaps(review)],
+        "Problems": [("", problem) for problem in wording.problems_of(review)],
+        "Notes": [("", note) for note in wording.notes_of(review)],
         "Failover": [
             (f"{code_span(failover.name[:_LONGEST_PATH])}: ", ": ".join(filter(None, (failover.listed, failover.why))))
             for failover in wording.failovers_of(review)

@@ -40,6 +40,7 @@ _NOTIFICATIONS = {
     wording.FILE: "A file of the change could not be reviewed.",
     wording.UNKNOWN: "Not everything could be reviewed.",
     "problem": "Something went wrong and did not stop the review.",
+    "note": "A fact that the reader of the verdict should know.",
     "finding-without-file": "A finding names no file of the repository.",
     "failover": "An agent answered in place of another one.",
     "file-left-out": "A file was left out on purpose.",
@@ -92,26 +93,33 @@ def _rule(name: str, findings: list[Finding]) -> dict[str, Any]:
     properties: dict[str, Any] = {"tags": [tag for tag in tags if tag]}
     if any(finding.category.strip().lower() == "security" for finding in findings):
         properties["security-severity"] = _STEPS[worst][2]
-    what = plain_line(first.category, longest=80) or "general"
-    analyser = next((claim.reporter for claim in first.claims if claim.rule), "")
-    text = f"{what}: rule {name} of {plain_line(analyser, longest=80)}" if analyser else what
     return {
         "id": name,
-        "shortDescription": {"text": text},
+        "shortDescription": {"text": _rule_title(first)},
         "defaultConfiguration": {"level": _STEPS[worst][0]},
         "properties": properties,
     }
 
 
-def _notifications(review: Review) -> list[dict[str, Any]]:
-    """Gaps as errors, other problems as warnings, files that the policy leaves out as notes.
+def _rule_title(finding: Finding) -> str:
+    """Return the analyser's own title of a finding's rule; a finding without a rule has the title of its category."""
+    claim = next((claim for claim in finding.claims if claim.rule), None)
+    title = finding.category
+    if claim is not None:
+        title = claim.rule_title or claim.title
+    return plain_line(title, longest=500).replace("](", "] (") or "general"
 
-    A finding that names no file of the repository is here too: readers refuse a result without one.
+
+def _notifications(review: Review) -> list[dict[str, Any]]:
+    """Return gaps as errors, other problems as warnings, and notes, failovers and skipped files as notes.
+
+    A finding that names no file of the repository is here too, because readers refuse a result without one.
     """
     nowhere = [one for one in review.findings if not is_inside(one.file) and not wording.why_pending(one)]
     found: list[tuple[str, str, str, tuple[str, ...]]] = [
         *((gap.kind, "error", gap.describe(), gap.files) for gap in wording.gaps_of(review)),
-        *(("problem", "warning", f"{each.kind}: {each.message}", ()) for each in wording.errors_beside_gaps(review)),
+        *(("problem", "warning", problem, ()) for problem in wording.problems_of(review)),
+        *(("note", "note", note, ()) for note in wording.notes_of(review)),
         *(
             ("finding-without-file", "note", f"{one.severity.label} {terminal(one.file)}: {_message(one)}", ())
             for one in nowhere

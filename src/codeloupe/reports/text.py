@@ -217,12 +217,22 @@ def _not_reviewed(page: Page, review: Review) -> Iterator[list[Text]]:
     lines = [line for entry in entries for line in _gap(page, *entry)]
     lines += _left_out(page, review)
     yield [Text(("Not reviewed", BOLD)), *lines] if lines else []
-    errors = wording.errors_beside_gaps(review)
-    shown = errors if page.verbose else errors[:10]
-    problems = [line for error in shown for line in _gap(page, error.kind, error.message)]
-    if rest := len(errors) - len(shown):
-        problems += page.wrap((f"{page.sign('…')} {rest:,} more (-v shows them)", DIM), indent=_INDENT + 2)
-    yield [Text(("Problems", BOLD)), *problems] if problems else []
+    yield _sentences(page, "Problems", wording.problems_of(review), ("✖", "bold yellow"))
+    yield _sentences(page, "Notes", wording.notes_of(review), ("·", DIM))
+
+
+def _sentences(page: Page, title: str, sentences: Sequence[str], sign: tuple[str, str]) -> list[Text]:
+    """Return a section with an item for each sentence; nothing without any."""
+    if not sentences:
+        return []
+    shown = sentences if page.verbose else sentences[:10]
+    lines = [Text((title, BOLD))]
+    for words in shown:
+        lines += page.item(page.sign(sign[0]), sign[1], Text(page.clean(words)))
+    rest = len(sentences) - len(shown)
+    if rest:
+        lines += page.wrap((f"{page.sign('…')} {rest:,} more (-v shows them)", DIM), indent=_INDENT + 2)
+    return lines
 
 
 def _failovers(page: Page, review: Review) -> list[Text]:

@@ -18,6 +18,7 @@ from codeloupe.model.review import (
     FAILOVER,
     NOT_INCLUDED,
     FailedUnit,
+    Level,
     Review,
     ReviewerInfo,
     ReviewError,
@@ -412,7 +413,28 @@ def gaps_of(review: Review) -> tuple[Gap, ...]:
     return tuple(gaps)
 
 
-def errors_beside_gaps(review: Review) -> tuple[ReviewError, ...]:
+def problems_of(review: Review) -> list[str]:
+    """Return the problems that neither a gap nor a failover describes, as sentences."""
+    return [sentence(error.message) for error in _errors_beside_gaps(review) if error.level is Level.PROBLEM]
+
+
+def notes_of(review: Review) -> list[str]:
+    """Return the notes for the reader of the verdict, as sentences."""
+    return [sentence(error.message) for error in _errors_beside_gaps(review) if error.level is Level.NOTE]
+
+
+def sentence(words: str) -> str:
+    """Return words with a capital letter at their start, unless that is a path or code, and with a full stop."""
+    text = words.strip()
+    first = text.split(" ", 1)[0]
+    if first.isalpha():
+        text = text[:1].upper() + text[1:]
+    if text.endswith((".", "!", "?", "…")):
+        return text
+    return f"{text}."
+
+
+def _errors_beside_gaps(review: Review) -> tuple[ReviewError, ...]:
     """Return the errors that neither a gap nor a failover describes; such an error ends with the gap's reason."""
     known = tuple({reason for gap in gaps_of(review) for reason in (gap.reason, gap.describe()) if reason})
     has_failovers = bool(failovers_of(review))

@@ -19,7 +19,7 @@ from codeloupe.model.change import Unit
 from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
 from codeloupe.model.finding import Claim
 from codeloupe.model.ports import AGENTS, Agent, AskAgent, EventSink, Plan, ReviewerResult, Transcript
-from codeloupe.model.review import FAILOVER, FailedUnit, ReviewerInfo, ReviewError, UnitRecord
+from codeloupe.model.review import FAILOVER, FailedUnit, Level, ReviewerInfo, ReviewError, UnitRecord
 from codeloupe.planning.units import MAX_LINE_BYTES
 from codeloupe.reviewers.anchor import Anchorer, Origin
 from codeloupe.reviewers.answers import RawClaim, ReviewAnswer, read_review
@@ -259,5 +259,5 @@ def _failover_errors(results: Sequence[_UnitResult], agents: Sequence[Agent]) ->
     for agent, count in counts.items():
         units = "1 unit was" if count == 1 else f"{count:,} units were"
         message = shortened(f"{units} answered by {agent}, because others did not answer: {reasons[agent]}")
-        errors.append(ReviewError(FAILOVER, message))
+        errors.append(ReviewError(FAILOVER, message, level=Level.NOTE))
     return errors

@@ -34,7 +34,7 @@ from codeloupe.model.ports import (
     Transcript,
     Verifier,
 )
-from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
+from codeloupe.model.review import FailedUnit, Level, ReviewerInfo, ReviewError
 from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Team(Struct):
         """Yield what a reader of the verdict should know about who reviewed."""
         for one in self.chosen:
             if one.instead and plan.change.files:
-                yield ReviewError("no_agent", _OFFLINE.format(one.instead))
+                yield ReviewError("no_agent", _OFFLINE.format(one.instead), level=Level.NOTE)
 
     @property
     def own_tokens(self) -> int:

@@ -19,7 +19,7 @@ from codeloupe.model.agent import Usage
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Claim, Source
 from codeloupe.model.ports import EventSink, Plan, ReviewerResult
-from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, Verdict
+from codeloupe.model.review import FailedUnit, Level, ReviewerInfo, ReviewError, Verdict
 from codeloupe.reviewers.anchor import Anchorer, Origin
 from codeloupe.reviewers.answers import (
     EMPTY_OUTPUT,
@@ -102,9 +102,9 @@ class ExternalReviewer:
         reviewer = self.info.type
         errors: list[ReviewError] = []
         for note in _first_notes(reply.notes):
-            message = f"{reviewer}: {_one_line(note)}"
-            errors.append(ReviewError("external_note", message))
-            emit(Warned(message))
+            message = f"{reviewer} reports: {_one_line(note)}"
+            errors.append(ReviewError("external_note", message, level=Level.NOTE))
+            emit(Warned(message, Level.NOTE))
         paths = tuple(file.path for file in plan.files)
         if not reply.kind:
             emit(LaneFinished(reviewer, len(reply.claims), usage.duration_seconds, None))

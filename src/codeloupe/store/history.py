@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,8 +13,8 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
+from codeloupe.git.identity import name_work_tree
 from codeloupe.model import history as model
-from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.interface import Connection, Database, persistent
@@ -188,18 +189,22 @@ class DatabaseHistory:
             found = self._sweep(connection, sweep_id, read)
         return None if found is None else model.SweepOutline(*found)
 
-    def last(
-        self, repositories: Sequence[str], *, branch: str | None = None, scope: ScopeKind | None = None
-    ) -> model.ReviewRecord | None:
-        """The newest review of a repository that can be read, of a branch and a kind of scope; none of a sweep."""
-        condition, values = _where(repositories, branch=branch, scope=scope and scope.value)
-        statement = f"SELECT number FROM reviews WHERE sweep_id IS NULL AND {condition} ORDER BY turn DESC, number DESC"  # noqa: S608 - words of ours
+    def last(self, work_tree: str, *, back: int = 0) -> model.ReviewRecord | None:
+        """Return the newest review of a work tree, or the one so far `back`; one that cannot be read does not count."""
+        statement = (
+            "SELECT number FROM reviews WHERE sweep_id IS NULL AND work_tree = ? ORDER BY turn DESC, number DESC"
+        )
+        readable = 0
         with self.database.snapshot() as connection:
-            for (number,) in connection.execute(statement, values).fetchall():
+            for (number,) in connection.execute(statement, (work_tree,)).fetchall():
                 try:
-                    return self._review(connection, number)
+                    found = self._review(connection, number)
                 except StoreError as error:
                     _log.warning("%s", error.message)
+                    continue
+                if readable == back:
+                    return found
+                readable += 1
         return None
 
     def list(self, query: model.HistoryQuery) -> model.Listing:
@@ -209,7 +214,8 @@ class DatabaseHistory:
             for table, key, alone in _TABLES:
                 # Asked for one repository at a time, so that an index gives the rows in order.
                 for name in (None,) if query.repositories is None else query.repositories:
-                    condition, values = _where(None, repository=name, branch=query.branch)
+                    wanted = {"repository": name, "work_tree": query.work_tree, "branch": query.branch}
+                    condition, values = _where(None, **wanted)
                     rows += connection.execute(
                         f"SELECT turn, {key}, entry FROM {table} WHERE {alone} AND {condition}"  # noqa: S608 - words of ours
                         " ORDER BY turn DESC, number DESC LIMIT ?",
@@ -293,15 +299,19 @@ class DatabaseHistory:
         return tuple(sorted(found, key=lambda dismissal: (dismissal.at, dismissal.fingerprint)))
 
     def trends(
-        self, by: Sequence[model.TrendKey], *, repositories: Sequence[str] | None = None
+        self,
+        by: Sequence[model.TrendKey],
+        *,
+        repositories: Sequence[str] | None = None,
+        work_tree: str | None = None,
     ) -> tuple[model.Trends, ...]:
-        """Findings, cost, time and what was fixed, for each key by which they are wanted; no payload is read."""
-        condition, values = _where(repositories)
+        """Return findings, cost, time and the share that was fixed, for each of the keys; no payload is read."""
+        condition, values = _where(repositories, work_tree=work_tree)
         return read_trends(self.database, by, condition=condition, values=values)
 
     def prune(self, rule: model.PruneRule, *, dry_run: bool = False) -> model.Removed:
         """Remove what the rule names, in batches, and return what went; with `dry_run`, what would."""
-        condition, values = _where(rule.repositories)
+        condition, values = _where(rule.repositories, work_tree=rule.work_tree)
         with self.database.snapshot() as connection:
             rows = (row for query in _PRUNABLE for row in connection.execute(query + condition, values))
             oldest_first = sorted(_Prunable(*row) for row in rows)
@@ -336,6 +346,10 @@ class DatabaseHistory:
     def file_bytes(self) -> int:
         """How large the database is, with all that is in it."""
         return self.database.size_bytes()
+
+    def work_tree_of(self, root: Path) -> str:
+        """Return the name under which this history knows a work tree."""
+        return name_work_tree(root, shared=self.database.is_shared)
 
     def root_of(self, place: bytes, found: str | None = None) -> str | None:
         """The root commit of the repository at a place, as it was found out before, or `found`, which is kept."""
@@ -479,7 +493,7 @@ def _upsert(
 ) -> int:
     """Write the row of a review or a sweep in the place of the one with its id; returns its number."""
     shared = {f"{kind}_id": name, "saved_at": record.saved_at.timestamp()}
-    values = {**shared, **attributes(record, "repository", "branch"), **values}
+    values = {**shared, **attributes(record, "repository", "work_tree", "branch"), **values}
     # A review that is saved again keeps its turn.
     changed = [*values, *(["turn"] if kind == "sweep" else [])]
     (number,) = connection.execute(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 if TYPE_CHECKING:
     from codeloupe.model import history as model
     from codeloupe.model.agent import AgentResult
-    from codeloupe.model.change import ScopeKind
     from codeloupe.model.finding import Finding
     from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
     from codeloupe.model.sweep import CommitReview
@@ -195,10 +194,8 @@ class History(Protocol):
     def outline(self, sweep_id: str) -> model.SweepOutline | None:
         """A saved sweep without the findings of its reviews, or None."""
 
-    def last(
-        self, repositories: Sequence[str], *, branch: str | None = None, scope: ScopeKind | None = None
-    ) -> model.ReviewRecord | None:
-        """The newest review of a repository, of a branch and a kind of scope; none of a sweep."""
+    def last(self, work_tree: str, *, back: int = 0) -> model.ReviewRecord | None:
+        """Return the newest review of a work tree, or the one so far `back`; reviews of sweeps do not count."""
 
     def list(self, query: model.HistoryQuery) -> model.Listing:
         """The newest entries; no payload is read."""
@@ -227,15 +224,22 @@ class History(Protocol):
         """What persons set aside in a repository, the oldest first."""
 
     def trends(
-        self, by: Sequence[model.TrendKey], *, repositories: Sequence[str] | None = None
+        self,
+        by: Sequence[model.TrendKey],
+        *,
+        repositories: Sequence[str] | None = None,
+        work_tree: str | None = None,
     ) -> tuple[model.Trends, ...]:
-        """Findings, cost, time and what was fixed, for each key by which they are wanted."""
+        """Return findings, cost, time and the share that was fixed, for each of the keys."""
 
     def prune(self, rule: model.PruneRule, *, dry_run: bool = False) -> model.Removed:
         """Remove what the rule names and tell what went; with `dry_run`, what would."""
 
     def file_bytes(self) -> int:
         """How much room all that is stored takes."""
+
+    def work_tree_of(self, root: Path) -> str:
+        """Return the name under which this history knows a work tree."""
 
     def root_of(self, place: bytes, found: str | None = None) -> str | None:
         """The root commit of the repository at a place, as it was found out before, or `found`, which is kept."""

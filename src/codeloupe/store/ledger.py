@@ -132,6 +132,14 @@ def _check_lease(seconds: float) -> None:
         raise ValueError(f"a lease lasts some seconds, not {seconds!r}")
 
 
+class StoredCall(Struct, frozen=True):
+    """The model that answered a stored call, the tokens that were sent, and the cost, None if it is not known."""
+
+    model: str
+    input_tokens: int
+    cost_usd: float | None
+
+
 class DatabaseLedger:
     """The ledger in a database, with claims of its own; the first `put` also keeps it within its limits.
 
@@ -244,6 +252,19 @@ class DatabaseLedger:
             # the file is reported by the next call that needs it.
             with suppress(StoreError):
                 self._prune(*self._limits)
+
+    def calls_to(self, agent: str, *, limit: int = 200) -> list[StoredCall]:
+        """Return the newest calls to an agent; one that cannot be read is skipped."""
+        rows = self.database.select(
+            "SELECT model, cost_usd, payload FROM results WHERE agent = ? ORDER BY created_at DESC LIMIT ?",
+            (agent, limit),
+        )
+        calls: list[StoredCall] = []
+        for model, cost_usd, payload in rows:
+            with suppress(Unreadable):
+                result = from_json(AgentResult, read_json(unpack(payload)))
+                calls.append(StoredCall(model or "", result.usage.input_tokens, cost_usd))
+        return calls
 
     @persistent
     def release(self, key: str) -> None:

@@ -64,7 +64,7 @@ _FINDING |= {"file": str, "expert": str, "reviewer": str, "category": str, "payl
 _FINDINGS = _Part("findings", "review", _FINDING)
 _RAW_OUTPUTS = _Part("raw_outputs", "review", {"unit": bytes, "output": bytes}, order=("number",), page_rows=16)
 _COMMITS = _Part("sweep_commits", "sweep", {"position": int, "sha": str, "review_id": str, "payload": bytes})
-_PLACE = {"saved_at": float, "repository": str, "branch": str}
+_PLACE = {"saved_at": float, "repository": str, "work_tree": str, "branch": str}
 _ENCODED = {"size_bytes": int, "entry": bytes, "payload": bytes}
 _SPENT = {"cost_usd": float, "unknown_costs": int, "duration_seconds": float}
 _RESULT = {"created_at": float, "size_bytes": int, "agent": str, "model": str, "cost_usd": float, "payload": bytes}

@@ -135,6 +135,13 @@ MIGRATIONS: tuple[Sequence[str], ...] = (
         # Which commit it is: one that is added again, after a connection was lost or by another worker, is there once.
         "ALTER TABLE sweep_commits ADD COLUMN sha TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # The work tree in which a review was asked for.
+        "ALTER TABLE reviews ADD COLUMN work_tree TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sweeps ADD COLUMN work_tree TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX reviews_of_work_tree ON reviews (work_tree, turn) WHERE sweep_id IS NULL",
+        "CREATE INDEX sweeps_of_work_tree ON sweeps (work_tree, turn)",
+    ),
 )
 
 

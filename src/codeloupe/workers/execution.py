@@ -72,6 +72,7 @@ class JobExecutor:
     async def _review(self, job: Job, report: Report) -> Outcome:
         scope, revisions = _scope(job)
         options: dict[str, Any] = {"emit": _listening(report), "context": job.context, "fresh": job.fresh}
+        options["work_tree"] = job.work_tree
         report(Progress(stage="fetching"))
         async with self._mirrors.opened(_address(job), revisions=revisions) as mirror:
             with private_directory() as directory:

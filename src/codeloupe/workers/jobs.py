@@ -34,7 +34,8 @@ class Job(Struct, frozen=True, kw_only=True):
     `repository` is the address of a remote that workers can reach. Of a review, one of `pull_request`, `range` and
     `commit` is set; of a commit of a sweep, `sweep`; of a pipeline, `run_id`. `flags` are settings that whoever asks
     has chosen, none of those that decide what runs on a worker and where keys go. `head` is the commit that a pull
-    request had when it was asked for, where that is known.
+    request had when it was asked for, where that is known. `work_tree` names the work tree in which a review was asked
+    for.
     """
 
     kind: JobKind
@@ -46,6 +47,7 @@ class Job(Struct, frozen=True, kw_only=True):
     pull_request: str | None = None
     base: str | None = None
     head: str = ""
+    work_tree: str = ""
     range: str | None = None
     commit: str | None = None
     context: str = ""

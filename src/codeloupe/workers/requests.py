@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.commits.sweep import describe, with_whole_days
+from codeloupe.config.files import repository_root
 from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.config.schema import USER_KEYS, plain_values
 from codeloupe.errors import UsageError
 from codeloupe.git.command import try_git
 from codeloupe.git.commits import list_commits
+from codeloupe.git.identity import name_work_tree
 from codeloupe.git.pull_request import RemoteAddress, locate_pull_request, parse_remote
 from codeloupe.git.repository import Repository, open_repository, origin_url
 from codeloupe.git.scopes import resolve_scope
@@ -48,6 +50,7 @@ async def ask_for_pull_request(
         pull_request=str(number),
         base=scope.base,
         head=head,
+        work_tree=_work_tree(repo),
         **more,
     )
     return queue.ask(job, priority=priority)[0]
@@ -73,6 +76,7 @@ async def ask_for_scope(
         flags=chosen(loaded),
         commit=head if is_commit else None,
         range=None if is_commit else f"{sides.base}..{head}",
+        work_tree=_work_tree(repo),
         **more,
     )
     return queue.ask(job, priority=Priority.PERSON)[0]
@@ -108,6 +112,7 @@ async def ask_for_commits(
                 revision=revision,
                 total=len(commits),
                 position=position,
+                work_tree=_work_tree(repo),
                 merges=query.looks_into_merges,
                 strict=strict,
             ),
@@ -117,6 +122,11 @@ async def ask_for_commits(
     ]
     queue.ask(*jobs, priority=Priority.SWEEP)
     return sweep_id, len(jobs)
+
+
+def _work_tree(repo: Path) -> str:
+    """Return the name of the work tree in which a job is asked for, so that its review is found from there."""
+    return name_work_tree(repository_root(repo), shared=True)
 
 
 async def _address(repository: Repository) -> RemoteAddress:

@@ -113,10 +113,10 @@ def test_without_a_saved_review_nothing_can_be_added_but_listed_and_pruned(
     repository: GitRepository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository.write(BASELINE_NAME, "version: 1\nentries:\n- {fingerprint: abcdef, reason: x, expires: 2000-01-01}\n")
-    with pytest.raises(UsageError, match="is saved yet"):
+    with pytest.raises(UsageError, match="is stored"):
         baseline(repository, "add", ONE, "--reason", "x")
     assert baseline(repository, "list") == 0
-    assert "which entries are used is not known: no review of" in capsys.readouterr().err
+    assert "which entries are used is not known: no review that was made in" in capsys.readouterr().err
     assert baseline(repository, "prune") == 0
     assert "only expired entries were looked for" in capsys.readouterr().err
     assert entries(repository) == []

@@ -11,7 +11,7 @@ import pytest
 
 from codeloupe.cli import history as verb
 from codeloupe.cli.parser import Parser
-from codeloupe.errors import NotARepository, OutputError, StoreError, UsageError
+from codeloupe.errors import OutputError, StoreError, UsageError
 from codeloupe.git.identity import find_identity
 from codeloupe.history import opened_history
 from codeloupe.model.finding import Finding, Severity
@@ -45,8 +45,8 @@ def save(shop: GitRepository) -> Save:
         name = asyncio.run(find_identity(shop.path, history.root_of)).names[0]
 
     def saved(number: int, *found: Any, raw_outputs: dict[str, str] | None = None, **changes: Any) -> None:
-        changes = {"repository": name, **changes}
         with opened_history() as history:
+            changes = {"repository": name, "work_tree": history.work_tree_of(shop.path), **changes}
             if found and not isinstance(found[0], Finding):
                 history.save_sweep(sweep_record(number, *found, **changes))
             else:
@@ -75,25 +75,31 @@ def refused(run: Run, *rows: tuple[Sequence[str], str], kind: type[Exception] = 
 
 
 def test_the_reviews_of_this_repository_are_listed_and_no_others(save: Save, run: Run) -> None:
-    assert run("list", "--all-repositories").out.startswith("No review is saved yet")
+    assert run("list", "--all").out.startswith("No review is stored")
     save(1)
     save(2, branch="other")
-    save(3, repository="root:elsewhere", repository_label="elsewhere")
+    save(3, repository="root:elsewhere", repository_label="elsewhere", work_tree="tree:elsewhere")
+    save(4, repository_label="clone", work_tree="tree:clone")
     listed = run("list", "--limit", "2")
     assert [line.split()[0] for line in listed.out.splitlines()] == ["ID", "00000002", "00000001"]
     assert listed.err == ""
     assert "--limit 2 shows more" in run("list", "--limit", "1").err
-    assert "elsewhere" in run("list", "--all-repositories").out
+    everything = run("list", "--all").out
+    assert "elsewhere" in everything
+    assert "clone" in everything
+    clones = run("list", "--all-clones").out
+    assert "clone" in clones
+    assert "elsewhere" not in clones
     assert "00000001" not in run("list", "--branch", "other").out
-    assert "on branch none is saved" in run("list", "--branch", "none").out
+    assert "on branch none is stored" in run("list", "--branch", "none").out
 
 
 def test_what_makes_no_sense_is_refused(run: Run) -> None:
     numbers = (["list", "--limit", "0"], ["trends", "--weeks", "-1"], ["prune", "--keep", "-1"])
     refused(run, *((words, "must be at least") for words in numbers), (["prune"], "nothing says what to remove"))
     ages = ("", "soon", "90x", "-3d", "1.5d", "9" * 30, "d90")
-    refused(run, *((["prune", f"--older-than={age}"], "is no age") for age in ages))
-    refused(run, (["list", "--repo", "nowhere"], "is not a directory"), kind=NotARepository)
+    refused(run, *((["prune", f"--older-than={age}"], "is not an age") for age in ages))
+    refused(run, (["list", "--repo", "nowhere"], "no such directory"))
 
 
 def test_a_review_is_shown_as_it_was_reported(save: Save, run: Run) -> None:
@@ -185,7 +191,7 @@ def test_two_reviews_are_compared_by_words_and_as_json(save: Save, run: Run) -> 
 def test_trends_are_of_all_kinds_or_some_and_of_the_last_weeks(save: Save, run: Run) -> None:
     save(1, named("a"), named("b"))
     save(29, named("a", expert="tests"))
-    save(3, repository="root:elsewhere")
+    save(3, repository="root:elsewhere", work_tree="tree:elsewhere")
     out = run("trends").out
     assert [line.split("  ")[0] for line in out.splitlines() if line.isupper()] == ["WEEK OF", "EXPERT", "REVIEWER"]
     assert "█" in out
@@ -194,7 +200,7 @@ def test_trends_are_of_all_kinds_or_some_and_of_the_last_weeks(save: Save, run: 
     assert list(trends) == ["reviewer", "week"]
     assert trends["reviewer"][0]["reviews"] == 2
     assert [row["key"] for row in trends["week"]] == ["2026-03-23", "2026-03-30"]
-    everywhere = json.loads(run("trends", "--json", "--by", "reviewer", "--all-repositories").out)["trends"]
+    everywhere = json.loads(run("trends", "--json", "--by", "reviewer", "--all").out)["trends"]
     assert everywhere["reviewer"][0]["reviews"] == 3
 
 
@@ -202,16 +208,16 @@ def test_what_is_removed_is_said_and_a_dry_run_changes_nothing(save: Save, run: 
     for number in (1, 2, 3):
         save(number, named("f", body="x" * 3000))
     save(4, commit_review(1))
-    save(5, repository="root:elsewhere")
+    save(5, repository="root:elsewhere", work_tree="tree:elsewhere")
     dry = run("prune", "--keep", "1", "--dry-run").out
     assert dry.startswith("Would remove 3 reviews with 3 findings, about ")
     assert len(run("list").out.splitlines()) == 5
     assert run("prune", "--keep", "1").out.startswith("Removed 3 reviews with 3 findings; the database is ")
     assert run("prune", "--keep", "0").out.startswith("Removed 1 review (1 sweep among them) with 0 findings")
     assert run("prune", "--keep", "0").out == "Nothing to remove.\n"
-    assert "00000005" in run("list", "--all-repositories").out
-    run("prune", "--keep", "0", "--all-repositories")
-    assert "No review is saved yet" in run("list", "--all-repositories").out
+    assert "00000005" in run("list", "--all").out
+    run("prune", "--keep", "0", "--all")
+    assert "No review is stored" in run("list", "--all").out
     for number, days in ((1, 400), (2, 100), (3, 80), (4, 1)):
         save(number, saved_at=datetime.now(UTC) - timedelta(days=days))
     rows = (("90d --keep 3", 1), ("90", 1), ("12w --dry-run", 0), ("2M", 1), ("99999y", 0), ("0d", 1))

@@ -12,7 +12,7 @@ from codeloupe.findings.suppress import KnownEntries, Suppressions, _Files, adde
 from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Claim, CodeState, Finding, Severity, Source, Suppression, SuppressionKind
-from codeloupe.model.review import ReviewError
+from codeloupe.model.review import Level, ReviewError
 from codeloupe.store.baseline import reported_unused
 from tests.findings_material import make_finding
 from tests.review_factories import make_plan
@@ -193,17 +193,34 @@ def test_of_a_long_finding_only_the_ends_count(
 @each(
     "text, kind, message",
     [
-        ("# {}[bug]", "without_reason", "[bug]` gives no reason, so it suppresses nothing"),
-        ("# {}[] legacy", "without_reason", "[]` names nothing between its brackets, so it suppresses nothing"),
-        ("# {}[secruity] legacy", "unused", "[secruity]` fits none of the findings there (security, correctness)"),
-        ('"# {} legacy"', "outside_comment", "` is not in a comment and suppresses nothing"),
+        (
+            "# {}[bug]",
+            "without_reason",
+            "the comment `codeloupe: ignore[bug]` at a.py:1 gives no reason, so it suppresses nothing",
+        ),
+        (
+            "# {}[] legacy",
+            "without_reason",
+            "the comment `codeloupe: ignore[]` at a.py:1 names nothing between its brackets, so it suppresses nothing",
+        ),
+        (
+            "# {}[secruity] legacy",
+            "unused",
+            "the comment `codeloupe: ignore[secruity]` at a.py:1 matches none of the findings there",
+        ),
+        (
+            '"# {} legacy"',
+            "outside_comment",
+            "`codeloupe: ignore` at a.py:1 is not in a comment, so it suppresses nothing",
+        ),
     ],
 )
 def test_a_comment_that_suppresses_nothing_is_reported(text: str, kind: str, message: str, tmp_path: Path) -> None:
     mark = text.format("codeloupe: ignore")
     found, errors = applied(tmp_path, f"x = 1  {mark}", finding(category="security"), finding())
     assert found == [None, None]
-    assert errors == [(f"ignore_{kind}", f"a.py:1: `codeloupe: ignore{message}")]
+    assert [error[0] for error in errors] == [f"ignore_{kind}"]
+    assert errors[0][1].startswith(message)
 
 
 def test_an_untrusted_change_is_not_suppressed_by_its_comments(tmp_path: Path) -> None:
@@ -225,7 +242,7 @@ def test_suppressions_that_the_change_adds_are_reported() -> None:
         added("codeloupe-baseline.yaml", "version: 1", "entries:", '  - fingerprint: "aa"', "    reason: fingerprint"),
     )
     message = "the change itself adds 1 comment to ignore findings (a.py:2) and 1 entry of codeloupe-baseline.yaml"
-    assert added_suppressions(files) == (ReviewError("suppressions_added", message),)
+    assert added_suppressions(files) == (ReviewError("suppressions_added", message, level=Level.NOTE),)
     old = Hunk(1, 1, 1, 2, b" x # codeloupe: ignore legacy\n+y\n", added=1)
     file = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(old,))
     assert added_suppressions([file, added("b.py", "z")]) == ()
@@ -326,7 +343,7 @@ def test_a_copy_of_the_code_in_another_file_counts_and_is_reported() -> None:
     assert known.entry_for(found(file="b.py")) is None
     told = errors_of(known, a="", b="")
     assert [error.kind for error in told] == ["baseline_unused", "baseline_elsewhere"]
-    assert told[1].message.startswith("codeloupe-baseline.yaml:5: this entry is for a.py; the same was found in b.py")
+    assert told[1].message.startswith("the entry at codeloupe-baseline.yaml:5 is for a.py; the same was found in b.py")
 
 
 @pytest.mark.parametrize(("status", "applies"), [(FileStatus.RENAMED, True), (FileStatus.COPIED, False)])
@@ -339,8 +356,11 @@ def test_an_entry_applies_up_to_its_last_day() -> None:
     assert book(entry(expires=TODAY)).entry_for(found()) is not None
     known = book(entry(expires=date(2030, 6, 14)))
     assert known.entry_for(found()) is None
-    message = "1 entry has expired and suppresses nothing: 111111111111 (line 5) on 2030-06-14 for a.py"
-    assert errors_of(known, a="x", b="") == [ReviewError("baseline_expired", f"codeloupe-baseline.yaml: {message}")]
+    message = (
+        "1 entry of codeloupe-baseline.yaml has expired and suppresses nothing: 111111111111 (line 5) on 2030-06-14"
+        " for a.py"
+    )
+    assert errors_of(known, a="x", b="") == [ReviewError("baseline_expired", message, level=Level.NOTE)]
     known = book(*(entry(f"{number:032x}", expires=date(2000, 1, 1)) for number in range(12)))
     (told,) = errors_of(known, a="x", b="")
     assert told.message.endswith("for a.py and 2 more")
@@ -350,10 +370,10 @@ def test_an_entry_whose_code_is_gone_from_a_reviewed_file_is_unused() -> None:
     known = book(entry(evidence="run(query  + name)"), entry(TWO, "a.py", evidence="exec(name)", line=9))
     told = errors_of(known, a="run( query + name )\n", b="")
     message = (
-        "codeloupe-baseline.yaml: 1 entry fits nothing in a.py any more: 222222222222 (line 9);"
-        " `codeloupe baseline prune` removes what is unused"
+        "1 entry of codeloupe-baseline.yaml matches nothing in a.py any more: 222222222222 (line 9);"
+        " `codeloupe baseline prune` removes unused entries"
     )
-    assert told == [ReviewError("baseline_unused", message)]
+    assert told == [ReviewError("baseline_unused", message, level=Level.NOTE)]
     assert reported_unused(told) == {"222222222222"}
     # So is one without code, and one for a file that the change deletes.
     assert [error.kind for error in errors_of(book(entry(), entry(TWO)), a="x", b="")] == ["baseline_unused"]

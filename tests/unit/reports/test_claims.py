@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity, Suppression, SuppressionKind
-from codeloupe.model.review import FAILOVER, Coverage, Review, ReviewError, Unanswered, UnitRecord
+from codeloupe.model.review import FAILOVER, Coverage, Level, Review, ReviewError, Unanswered, UnitRecord
 from codeloupe.reports import FORMATS, Layout, render
-from codeloupe.reports.wording import counts_text, errors_beside_gaps, failovers_of, status_text, why_not_counted
+from codeloupe.reports.wording import counts_text, failovers_of, notes_of, status_text, why_not_counted
 from tests.findings_material import make_claim
 from tests.html_page import read_page
 from tests.rows import each
@@ -130,15 +130,15 @@ def test_a_unit_that_its_only_agent_did_not_answer_is_a_gap_and_no_failover() ->
 
 
 def test_the_error_of_a_failover_is_not_told_twice() -> None:
-    error = ReviewError(FAILOVER, "codex answered app/db.py")
-    assert errors_beside_gaps(review(errors=(error,), coverage=Coverage(units=UNITS))) == ()
-    assert errors_beside_gaps(review(errors=(error,))) == (error,)
+    error = ReviewError(FAILOVER, "codex answered app/db.py", level=Level.NOTE)
+    assert notes_of(review(errors=(error,), coverage=Coverage(units=UNITS))) == []
+    assert len(notes_of(review(errors=(error,)))) == 1
 
 
 def test_the_rule_of_a_finding_is_that_of_its_analyser() -> None:
     main = finding(reporter="codex", rule=None)
-    rule = make_claim(reporter="ruff", rule="S608", file=main.file)
+    rule = make_claim(reporter="ruff", rule="S608", rule_title="Hardcoded sql expression", file=main.file)
     both = Finding(claims=(*main.claims, rule), severity=Severity.HIGH)
     document = json.loads(render(review(both), "sarif", Layout()))
     (told,) = document["runs"][0]["tool"]["driver"]["rules"]
-    assert told["shortDescription"]["text"] == "security: rule S608 of ruff"
+    assert told["shortDescription"]["text"] == "Hardcoded sql expression"

@@ -1,19 +1,21 @@
 """Every format: a valid document of its kind that leaves nothing out. Then what each format for programs says."""
 
+import json
 import re
 import subprocess
 import sys
 from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
+from xml.etree import ElementTree as ET
 
 import pytest
 from junitparser import Error, Failure, Skipped
 from msgspec.structs import replace
 
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewError, SkippedFile, SkipReason
+from codeloupe.model.review import Coverage, FailedUnit, Level, Policy, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports import FORMATS, Layout, render
-from tests.findings_material import changed_finding
+from tests.findings_material import changed_finding, make_claim
 from tests.markdown_page import ACTIVE, kinds, tokens
 from tests.report_cases import GOLDEN, REVIEWS, documents
 from tests.report_documents import CHECKS
@@ -42,7 +44,7 @@ INCOMPLETE_MARKS = {
     "sarif": '"executionSuccessful": false',
     "markdown": "INCOMPLETE",
     "html": "INCOMPLETE",
-    "junit": "<error",
+    "junit": "not reviewed: ",
     "gitlab-codequality": "Not reviewed",
     "rdjson": "Not reviewed",
     "rdjsonl": "Not reviewed",
@@ -87,6 +89,52 @@ class TestEveryFormat:
     @each("name", FORMATS)
     def test_an_open_finding_is_there(self, name: str) -> None:
         assert "Statement is built from a variable" in render(review(finding()), name, Layout())
+
+    @pytest.mark.defect("E7")
+    @each("name", [name for name in FORMATS if name != "json"])
+    @each("level", list(Level))
+    def test_the_code_of_an_error_is_for_json_alone(self, name: str, level: Level) -> None:
+        error = ReviewError("some_internal_kind", "the guidance in NOTES.md was not used", level=level)
+        for whole in (passed_review(), incomplete_review(), review(finding())):
+            text = render(replace(whole, errors=(error,)), name, Layout())
+            assert "some_internal_kind" not in text
+            if name not in ("gitlab-codequality", "rdjson", "rdjsonl"):
+                assert "The guidance in NOTES.md was not used." in text
+
+    @pytest.mark.defect("E7")
+    @each(("name", "heading"), [("text", "Notes\n"), ("markdown", "## Notes\n"), ("html", "<summary>1 note</summary>")])
+    def test_a_note_is_not_among_the_problems(self, name: str, heading: str) -> None:
+        error = ReviewError("kind", "the change itself adds 1 comment", level=Level.NOTE)
+        text = render(replace(passed_review(), errors=(error,)), name, Layout())
+        assert heading in text
+        assert "roblem" not in text.partition("<body")[2 if name == "html" else 0]
+
+    @pytest.mark.defect("E18")
+    @each(
+        ("exit_code", "complete", "result"),
+        [(0, True, "passed"), (0, False, "passed"), (1, True, "failure"), (1, False, "failure"), (3, False, "error")],
+    )
+    def test_junit_fails_if_and_only_if_the_review_does(self, exit_code: int, complete: bool, result: str) -> None:
+        policy = Policy(pass_when_incomplete=exit_code == 0)
+        document = ET.fromstring(
+            render(review(exit_code=exit_code, complete=complete, policy=policy), "junit", Layout())
+        )
+        verdict = document.find(".//testcase[@name='verdict']")
+        assert verdict is not None
+        assert ([child.tag for child in verdict if child.tag != "system-out"] or ["passed"]) == [result]
+        is_red = document.find(".//failure") is not None or document.find(".//error") is not None
+        assert is_red is (exit_code != 0)
+
+    @pytest.mark.defect("E18")
+    def test_sarif_gives_each_rule_the_title_of_its_analyser(self) -> None:
+        one = make_claim(reporter="ruff", rule="F401", rule_title="Unused import", title="`os` imported but unused")
+        other = make_claim(reporter="ast-grep", rule="js-eval", title="Text from outside is run as code")
+        whole = review(*(Finding(claims=(claim,), severity=claim.severity) for claim in (one, other)))
+        rules = json.loads(render(whole, "sarif", Layout()))["runs"][0]["tool"]["driver"]["rules"]
+        assert {rule["id"]: rule["shortDescription"]["text"] for rule in rules} == {
+            "F401": "Unused import",
+            "js-eval": "Text from outside is run as code",
+        }
 
     @pytest.mark.program
     def test_a_format_loads_when_it_is_asked_for_and_only_text_loads_what_lays_it_out(self) -> None:

@@ -21,6 +21,7 @@ from tests.unit.reports.examples import finding, review
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)  # a Monday
 REPOSITORY = "root:" + "a" * 40
+WORK_TREE = "tree:shop"
 
 # Any code point, halves of surrogate pairs among them.
 _short = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -97,6 +98,7 @@ def record(number: int = 1, *findings: Finding, **changes: Any) -> ReviewRecord:
             "review": made,
             "saved_at": at(days=number % 1000),
             "repository": REPOSITORY,
+            "work_tree": WORK_TREE,
             "repository_label": "shop",
             "branch": "topic",
             "tool_version": "0.1",
@@ -149,6 +151,7 @@ def sweep_record(number: int, *commits: CommitReview, **changes: Any) -> SweepRe
             "sweep": sweep,
             "saved_at": at(days=number % 1000),
             "repository": REPOSITORY,
+            "work_tree": WORK_TREE,
             "repository_label": "shop",
             "branch": "main",
             **changes,

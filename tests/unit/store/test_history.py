@@ -15,9 +15,19 @@ from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.records import pack, unpack
 from codeloupe.store.sqlite import MIGRATIONS, SqliteDatabase, migrate
 from tests.rows import each
-from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
+from tests.unit.store.history_samples import (
+    REPOSITORY,
+    WORK_TREE,
+    at,
+    commit_review,
+    identifier,
+    named,
+    record,
+    sweep_record,
+)
 
 HERE = HistoryQuery(repositories=(REPOSITORY,))
 
@@ -68,15 +78,14 @@ class TestDamage:
         for number in (1, 2):
             history.save(record(number))
         ((payload,),) = database.select("SELECT payload FROM reviews WHERE review_id = ?", (identifier(2),))
-        assert payload[:1] == b"j"
-        newer = b"j" + json.dumps({**json.loads(payload[1:]), "form": 99}).encode()
+        newer = pack(json.dumps({**json.loads(unpack(payload)), "form": 99}))
         change(database, "UPDATE reviews SET payload = ? WHERE review_id = ?", newer, identifier(2))
         with pytest.raises(StoreError, match=f"{identifier(2)}.*another version of codeloupe .form 99") as caught:
             history.get(identifier(2))
         assert caught.value.hint
         assert history.get(identifier(1)) == replace(record(1), turn=1)
         with caplog.at_level(logging.WARNING):
-            assert history.last((REPOSITORY,)) == replace(record(1), turn=1)
+            assert history.last(WORK_TREE) == replace(record(1), turn=1)
         assert identifier(2) in caplog.text
 
     def test_a_sweep_is_read_without_the_commits_and_reviews_that_cannot_be(
@@ -128,6 +137,8 @@ class TestReading:
     @each(
         ("ask", "index"),
         [
+            (lambda history: history.list(HistoryQuery(work_tree=WORK_TREE)), "reviews_of_work_tree"),
+            (lambda history: history.list(HistoryQuery(work_tree=WORK_TREE)), "sweeps_of_work_tree"),
             (lambda history: history.list(HERE), "reviews_of_repository"),
             (lambda history: history.list(HERE), "sweeps_of_repository"),
             (lambda history: history.list(HistoryQuery()), "reviews_in_order"),
@@ -135,7 +146,7 @@ class TestReading:
             (lambda history: history.get(identifier(1)), "findings_of_review"),
             (lambda history: history.findings_of(["a", "b"]), "findings_by_fingerprint"),
             (lambda history: history.trends([TrendKey.WEEK]), "COVERING INDEX findings_of_review"),
-            (lambda history: history.last((REPOSITORY,)), "reviews_of_repository"),
+            (lambda history: history.last(WORK_TREE), "reviews_of_work_tree"),
             (lambda history: history.raw_outputs(identifier(1)), "raw_outputs_of_review"),
         ],
     )
