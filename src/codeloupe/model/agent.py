@@ -157,9 +157,20 @@ class Availability(Struct, frozen=True, kw_only=True):
     lacks_model: bool = False
 
     @property
+    def problem(self) -> str:
+        """Return why the agent cannot be used, as it follows "is" in a sentence; nothing if it can be."""
+        if not self.found:
+            return "not installed"
+        if self.lacks_model:
+            return "without a model"
+        if self.logged_in is False:
+            return "not logged in"
+        return ""
+
+    @property
     def usable(self) -> bool:
-        """Found, not known to be logged out, and with a model."""
-        return self.found and self.logged_in is not False and not self.lacks_model
+        """Tell whether the agent is installed, not known to be logged out, and has a model."""
+        return not self.problem
 
 
 class AgentStarted(Struct, frozen=True):

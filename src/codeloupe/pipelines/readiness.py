@@ -62,21 +62,13 @@ async def require_agents(
         if any(each.usable for each in found.values()):
             continue
         for name, availability in found.items():
-            problems[name] = _problem(availability)
+            problems[name] = availability.problem
+            if availability.how_to_fix:
+                problems[name] = f"{availability.problem} ({availability.how_to_fix})"
             purposes.setdefault(name, []).append(need.purpose)
     if problems:
         lines = [f"{name}, for {', '.join(purposes[name])}: {problem}" for name, problem in problems.items()]
         raise UsageError("\n  ".join((f"{refusal}: these agents cannot be used", *lines)), hint=_HINT)
-
-
-def _problem(found: Availability) -> str:
-    if not found.found:
-        problem = "not installed"
-    elif found.lacks_model:
-        problem = "no model chosen"
-    else:
-        problem = "not logged in"
-    return f"{problem} ({found.how_to_fix})" if found.how_to_fix else problem
 
 
 async def _needs(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,26 +106,32 @@ async def choose_reviewers(
 
 
 async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> ChosenReviewer:
-    missing: dict[str, list[str]] = {}
+    """Return the first agent that can be used, with those after it; without one the analysers."""
+    problems: dict[str, str] = {}
     names = calls.names(settings)
     agents = tuple(calls.agent(name, settings) for name in names)
-    listed = ""
     for position, name in enumerate(names):
         found = await calls.agent_to_check(name, settings).check()
         if found.usable:
-            why = "; ".join(filter(None, ("installed and logged in" if found.logged_in else "installed", listed)))
+            why = "installed and logged in" if found.logged_in else "installed"
+            if problems:
+                why = f"{why}; {_listed(problems)}"
             return ChosenReviewer(_info(name, why, settings, first=first), agents[position:])
-        lacks = "without a model" if found.lacks_model else "not logged in"
-        missing.setdefault(lacks if found.found else "not installed", []).append(name)
-        # Such as `codex and gemini are not installed, api is without a model`.
-        listed = ", ".join(
-            f"{', '.join(others)} and {last} are {why}" if others else f"{last} is {why}"
-            for why, (*others, last) in missing.items()
-        )
+        problems[name] = found.problem
+    listed = _listed(problems)
     why = f"no agent can be used here: {listed}"
     if needs_agent:
         return ChosenReviewer(_info(names[0], why, settings, first=first), agents)
     return replace(_offline(why), instead=listed)
+
+
+def _listed(problems: Mapping[str, str]) -> str:
+    """Return why agents cannot be used, in their order: `codex and gemini are not installed, api is without a model`."""
+    phrases: list[str] = []
+    for problem, group in groupby(problems, key=problems.__getitem__):
+        *others, last = group
+        phrases.append(f"{', '.join(others)} and {last} are {problem}" if others else f"{last} is {problem}")
+    return ", ".join(phrases)
 
 
 def _offline(why: str) -> ChosenReviewer:

@@ -27,7 +27,7 @@ from codeloupe.agents.calls.limiter import Limiter, Timing
 from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
 from codeloupe.agents.calls.retry import Attempts, RetryPolicy
 from codeloupe.agents.calls.validation import validate, validate_types
-from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
+from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, RateLimited
 from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, FellBack, same_vendor
 from codeloupe.model.ports import Agent, AgentEventSink
 
@@ -175,7 +175,6 @@ class AgentCaller:
         self, request: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink, *, chain: Sequence[Agent]
     ) -> AgentResult:
         """The result of the first agent that can be used, with a note for each one before it."""
-        # After any other failure than a missing program or login, or a quota, another agent would not do better.
         failures: list[AgentError] = []
         for position, agent in enumerate(agents, start=1):
             try:
@@ -183,11 +182,13 @@ class AgentCaller:
                 notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
                 return replace(result, notes=(*notes, *result.notes))
             except AgentError as error:
-                if not isinstance(error, NotInstalled | NotLoggedIn | RateLimited) or position == len(agents):
-                    _add_earlier(error, failures)
-                    raise
-                emit(FellBack(agent.name, agents[position].name, error.message))
                 failures.append(error)
+                # After any other failure, another agent would not do better.
+                is_next_asked = error.unusable or isinstance(error, RateLimited)
+                if not is_next_asked or position == len(agents):
+                    decisive = _failure_of_all(failures)
+                    raise decisive
+                emit(FellBack(agent.name, agents[position].name, error.message))
         raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
 
     async def _ask(
@@ -250,11 +251,25 @@ class AgentCaller:
         return ()
 
 
-def _add_earlier(error: AgentError, earlier: Sequence[AgentError]) -> None:
-    if earlier:
-        story = (f"{one.agent}: {one.message}".replace(f"{one.agent}: {one.agent}", one.agent) for one in earlier)
-        error.message = f"{error.message} (before it, {'; '.join(story)})"
-        error.args = (error.message,)
-        hints = dict.fromkeys(one.hint for one in (*earlier, error) if one.hint)
-        # One may say what another says too: the same package brings two of the agents.
-        error.hint = "; or ".join(hint for hint in hints if not any(hint in other for other in hints if other != hint))
+def _failure_of_all(failures: Sequence[AgentError]) -> AgentError:
+    """Return the error of a call that no agent answered.
+
+    It is the error of the last agent that could be used; if none could be, that of the first agent. Its message names
+    every agent and why it did not answer, in the order asked.
+    """
+    usable = [failure for failure in failures if not failure.unusable]
+    decisive = usable[-1] if usable else failures[0]
+    if len(failures) == 1:
+        return decisive
+    reasons: list[str] = []
+    for failure in failures:
+        named = failure.message.startswith(failure.agent)
+        reasons.append(failure.message if named else f"{failure.agent}: {failure.message}")
+    summary = "no agent answered" if usable else "no agent can be used"
+    decisive.message = f"{summary}: {'; '.join(reasons)}"
+    decisive.args = (decisive.message,)
+    hints = dict.fromkeys(failure.hint for failure in failures if failure.hint)
+    # One may contain another: the same package brings two of the agents.
+    distinct = [hint for hint in hints if not any(hint in other for other in hints if other != hint)]
+    decisive.hint = "; or ".join(distinct)
+    return decisive

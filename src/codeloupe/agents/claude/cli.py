@@ -124,6 +124,7 @@ _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "not
 _SCHEMA_TOOL = "StructuredOutput"
 # Why a model stops that has said all it had to say.
 _WHOLE = ("end_turn", "stop_sequence", "tool_use", None)
+_REFUSAL = "refusal"
 _MAX_CHARACTERS = 1024 * 1024
 
 
@@ -228,6 +229,8 @@ class ClaudeReading(Reading):
             # Without an error the text is the model's, and may say "overloaded" about a function.
             program_text = "" if result.get("is_error") is False else text
             raise self.error(_kind(program_text, status, result), text, status=status, retry_after_seconds=wait)
+        if result.get("stop_reason") == _REFUSAL:
+            raise self.error(kinds.REFUSED, text, status=status)
         if not output.strip() and structured is None:
             raise self.error(kinds.EMPTY, text, status=status)
         self._compare_answers(output, structured)
@@ -329,7 +332,7 @@ def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
         reason = subtype or "no reason is known"
     if known := _BY_REASON.get(reason):
         return known
-    if result.get("stop_reason") == "refusal":
+    if result.get("stop_reason") == _REFUSAL:
         return kinds.REFUSED
     by_status = kinds.kind_of_status(status)
     # The service tells some of what is wrong with an account or a prompt by a status for wrong requests.
