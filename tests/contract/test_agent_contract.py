@@ -104,7 +104,7 @@ def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words_and_a_schema_is_answ
     prompt = "".join(f"line {number:07} of a long prompt\n" for number in range(68_000))[:2_000_000]
     answer: Reply = Delay(5.0, Json({"answer": 42})) if factory.repeats_prompt else Json({"answer": 42})
     with on_stage(factory, answer) as stage:
-        most = stage.agent.limits.max_prompt_characters or len(prompt)
+        most = stage.agent.limits.prompt.characters or len(prompt)
         if most < len(prompt):
             with pytest.raises(errors.PromptTooLong, match="2,000,000"):
                 stage.answer(asked_for(work, prompt))

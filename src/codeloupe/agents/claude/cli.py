@@ -38,7 +38,15 @@ from codeloupe.agents.calls.program import (
     agent_environment,
     user_home,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.model.agent import (
+    AGENTS,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    PermissionMode,
+    TokenUsage,
+    full_prompt,
+)
 from codeloupe.system.process import Completed, find_program
 from codeloupe.system.regex import regex
 
@@ -366,11 +374,8 @@ def bundled_program() -> Path | None:
 class ClaudeAgent(ProgramAgent):
     """What both claude agents share. Without a configured program, the one in the Agent SDK's package will do too."""
 
-    # By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
-    # than 10 MB of input is refused whatever the model.
     limits = AgentLimits(
-        max_prompt_bytes=10_000_000,
-        max_prompt_characters=2_800_000,
+        prompt=AGENTS["claude_cli"].prompt_limit,
         own_tokens=2_300,
         **dict.fromkeys(
             ("schema", "turns", "budget", "resume", "fork", "tools", "writes", "fallback", "confined"), True

@@ -32,7 +32,15 @@ from codeloupe.agents.calls.program import (
 )
 from codeloupe.agents.calls.schemas import schema_words, strict_schema, without_fillers
 from codeloupe.errors import AgentError, Crashed, InvalidRequest
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.model.agent import (
+    AGENTS,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    PermissionMode,
+    TokenUsage,
+    full_prompt,
+)
 from codeloupe.system.json_values import parsed
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
@@ -247,7 +255,9 @@ class CodexAgent(ProgramAgent):
         name, "codex", "npm install -g @openai/codex", log_in="set OPENAI_API_KEY, or run `codex login`"
     )
     limits = AgentLimits(
-        max_prompt_characters=1_048_576, schema=True, resume=True, fork=True, tools=True, writes=True, own_tokens=5_000
+        prompt=AGENTS[name].prompt_limit,
+        own_tokens=5_000,
+        **dict.fromkeys(("schema", "resume", "fork", "tools", "writes"), True),
     )
     reading = CodexReading
     key_names = ("CODEX_API_KEY", "OPENAI_API_KEY")

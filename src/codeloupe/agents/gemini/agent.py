@@ -33,7 +33,15 @@ from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import Message, ProgramAgent, Reading, agent_environment, user_home
 from codeloupe.agents.calls.schemas import schema_words
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.model.agent import (
+    AGENTS,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    PermissionMode,
+    TokenUsage,
+    full_prompt,
+)
 from codeloupe.system.json_values import exact_value, parsed
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
@@ -290,7 +298,7 @@ class GeminiAgent(ProgramAgent):
         log_in=_LOG_IN,
     )
     limits = AgentLimits(
-        max_prompt_bytes=2 * 1024 * 1024,
+        prompt=AGENTS[name].prompt_limit,
         own_tokens=1_800,
         **dict.fromkeys(("turns", "resume", "fork", "tools", "writes", "confined"), True),
     )
