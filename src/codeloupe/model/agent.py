@@ -310,7 +310,7 @@ ReviewerName = AgentName | Literal["cerberus", "command", "offline"]
 
 
 class AgentFacts(Struct, frozen=True):
-    """The name of an agent in reports, whose models it knows, its limit, and the setting with the path of its program."""
+    """The name of an agent in reports, whose models it knows, its limit, and the setting that names its program."""
 
     label: str
     vendor: str
@@ -318,8 +318,8 @@ class AgentFacts(Struct, frozen=True):
     path_setting: str | None = None
 
 
-# By experiment: claude takes a window of a million tokens to be full at a little over 2.9 million characters, and refuses
-# more than 10 MB whatever the model; codex names its limit; gemini sends nothing of 5 MB, and 2 MB are known to work.
+# By experiment: claude treats a window of a million tokens as full at a little over 2.9 million characters, and refuses
+# more than 10 MB with any model. codex names its limit. gemini sends nothing of 5 MB, and 2 MB are known to work.
 _CLAUDE_LIMIT = PromptLimit(characters=2_800_000, bytes=10_000_000)
 _CODEX_LIMIT = PromptLimit(characters=1_048_576)
 _GEMINI_LIMIT = PromptLimit(bytes=2_097_152)

@@ -26,6 +26,7 @@ from codeloupe.model.ports import Agent, AskAgent, EventSink, Plan, Transcript
 from codeloupe.model.review import Unanswered
 from codeloupe.reviewers.answers import INVALID_ANSWER
 from codeloupe.reviewers.prompt import PROMPT_VERSION, Prompt, again, new_fence
+from codeloupe.system.logs import log_failure
 
 UNEXPECTED_ERROR = "unexpected_error"
 # The label of a request whose answer must not come from the ledger.
@@ -355,9 +356,7 @@ class Asker:
 
     def _note_error(self, error: Exception, agent: Agent, unit: str) -> Failure:
         failure = failure_of(error)
-        is_bad = failure.kind == UNEXPECTED_ERROR or isinstance(error, errors.Crashed)
-        level = logging.WARNING if is_bad else logging.INFO
-        _log.log(level, "%s did not answer about %s: %s", agent.name, unit, failure.reason, exc_info=error)
+        log_failure(_log, error, "%s did not answer about %s: %s", agent.name, unit, failure.reason)
         if isinstance(error, errors.BudgetExhausted):
             self._exhausted = self._exhausted or failure
             return failure

@@ -36,6 +36,7 @@ from codeloupe.model.ports import (
     Verifier,
 )
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
+from codeloupe.system.logs import log_failure
 from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, nee
 
 
 def _listed(problems: Mapping[str, str]) -> str:
-    """Return why agents cannot be used, in their order: `codex and gemini are not installed, api is without a model`."""
+    """Return why agents cannot be used, in order: `codex and gemini are not installed, api is without a model`."""
     phrases: list[str] = []
     for problem, group in groupby(problems, key=problems.__getitem__):
         *others, last = group
@@ -280,8 +281,8 @@ def guarded(emit: EventSink | None) -> EventSink:
         try:
             if emit is not None:
                 emit(event)
-        except Exception:  # noqa: BLE001 - a listener may fail at anything, and the review goes on
-            _log.warning("an event of the review could not be shown", exc_info=True)
+        except Exception as error:  # noqa: BLE001 - a listener may fail at anything, and the review continues
+            log_failure(_log, error, "an event of the review could not be shown")
 
     return pass_on
 
@@ -292,7 +293,7 @@ async def _result_of(reviewer: Reviewer, plan: Plan, emit: EventSink) -> Reviewe
     try:
         return await reviewer.review(plan, emit)
     except Exception as error:  # noqa: BLE001 - any error means that this reviewer failed
-        _log.warning("the reviewer %s failed", name, exc_info=True)
+        log_failure(_log, error, "the reviewer %s failed: %s", name, error)
         reason = f"unexpected error: {type(error).__name__}: {error}"
         if isinstance(error, CodeloupeError):
             reason = error.message

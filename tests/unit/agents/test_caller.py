@@ -622,8 +622,8 @@ class TestChains:
         ("steps", "message", "hint"),
         [
             (
-                [MISSING, LOGGED_OUT, NotLoggedIn("gemini has no login", agent="gemini", hint="log in")],
-                "no agent can be used: agent_sdk: the package is not here; agent_sdk: no key is set; gemini has no login",
+                [MISSING, LOGGED_OUT, NotLoggedIn("gemini: no login", agent="gemini", hint="log in")],
+                "no agent can be used: agent_sdk: the package is not here; agent_sdk: no key is set; gemini: no login",
                 "pip install it; or set a key; or log in",
             ),
             (

@@ -26,6 +26,7 @@ from codeloupe.agents.calls.ledger import LedgerCalls
 from codeloupe.agents.calls.limiter import Limiter, Timing
 from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
 from codeloupe.agents.calls.retry import Attempts, RetryPolicy
+from codeloupe.agents.calls.transcript import label_of, log_answer, log_failed_call, log_prompt
 from codeloupe.agents.calls.validation import validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, RateLimited
 from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, FellBack, same_vendor
@@ -34,9 +35,6 @@ from codeloupe.model.ports import Agent, AgentEventSink
 if TYPE_CHECKING:
     from codeloupe.agents.calls.shared import SharedCalls
     from codeloupe.store.interface import Ledger
-
-# They tell the ledger what a prompt was made with, and nobody else anything.
-_LABELS_FOR_KEYS = ("fence", "prompt_version", "trust", "fresh")
 
 KeyOf = Callable[[AgentRequest, Agent], str | None]
 ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]
@@ -149,8 +147,7 @@ class AgentCaller:
         validate_types(request, agent=first)
         masked_emit = masked_sink(emit)
         started = self.timing.clock()
-        label = " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
-        masked_emit(AgentStarted(first, request.model, label))
+        masked_emit(AgentStarted(first, request.model, label_of(request)))
 
         ended: object = None
         try:
@@ -176,7 +173,9 @@ class AgentCaller:
     ) -> AgentResult:
         """The result of the first agent that can be used, with a note for each one before it."""
         failures: list[AgentError] = []
-        for position, agent in enumerate(agents, start=1):
+        for position, agent in enumerate(agents):
+            if failures:
+                emit(FellBack(agents[position - 1].name, agent.name, failures[-1].message))
             try:
                 result = await self._ask(request, agent, emit, chain=chain)
                 notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
@@ -184,11 +183,10 @@ class AgentCaller:
             except AgentError as error:
                 failures.append(error)
                 # After any other failure, another agent would not do better.
-                is_next_asked = error.unusable or isinstance(error, RateLimited)
-                if not is_next_asked or position == len(agents):
-                    decisive = _failure_of_all(failures)
-                    raise decisive
-                emit(FellBack(agent.name, agents[position].name, error.message))
+                if not error.unusable and not isinstance(error, RateLimited):
+                    break
+        if failures:
+            raise _failure_of_all(failures)
         raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
 
     async def _ask(
@@ -204,6 +202,7 @@ class AgentCaller:
         try:
             validate(request, agent.limits, agent=agent.name)
             sent, masked = masked_request(request) if self.options.mask_prompts else (request, ())
+            log_prompt(sent, agent.name)
 
             async def ask() -> AgentResult:
                 result = await self._watched(Attempts(self, agent, sent, emit, is_last=agent is chain[-1]))
@@ -219,7 +218,9 @@ class AgentCaller:
                 )
         except CodeloupeError as error:
             mask_error(error)
+            log_failed_call(request, agent.name, error)
             raise
+        log_answer(request, agent.name, result)
         return replace(result, notes=(*result.notes, *masked, *notes))
 
     async def _watched(self, attempts: Attempts) -> AgentResult:

@@ -48,7 +48,7 @@ UNREACHED = Kind(
 TOO_LONG = Kind(
     errors.PromptTooLong,
     "was given a prompt that is too long",
-    "shorten the prompt or its context, or use an agent that takes more; for a review, effort: high makes smaller units",
+    "shorten the prompt or its context, or use an agent that takes more; effort: high makes smaller units",
 )
 CUT_OFF = Kind(errors.OutputInvalid, "was cut off in the middle of its answer", "ask for a shorter answer")
 EMPTY = Kind(errors.OutputInvalid, "ended well, but its answer is empty", "ask again, or with another prompt or model")

@@ -400,8 +400,8 @@ class GeminiAgent(ProgramAgent):
         match self.login:
             case "oauth-personal":
                 return (
-                    "only a first call shows whether Google accepts this login: it needs the licence of an organisation,"
-                    " and a personal login no longer works; to be sure, set GEMINI_API_KEY"
+                    "only a first call shows whether Google accepts this login: it needs the licence of an"
+                    " organisation, and a personal login no longer works; to be sure, set GEMINI_API_KEY"
                 )
             case "vertex-ai":
                 return "only a first call shows whether the credentials work; to be sure, set GOOGLE_API_KEY"
