@@ -170,8 +170,8 @@ class Attempts:
     def _refuse_unusable(self) -> None:
         error = self.unusable.get(self.agent.name) if not self.is_last else None
         if error is not None:
-            known = {"agent": self.agent.name, "hint": error.hint, "attempts": 0, "unusable": True}
-            raise type(error)(error.message, **known) from error
+            kind = type(error)
+            raise kind(error.message, agent=self.agent.name, hint=error.hint, attempts=0, unusable=True) from error
 
     async def _wait(self, place: Awaitable[None], deadline: float) -> None:
         left = deadline - self.timing.clock()
