@@ -236,7 +236,8 @@ def test_a_failure_is_a_message_and_the_log_has_its_trace(
     result, warnings = ask(Script(ending))
     assert (result.passed, result.parse_error, result.fatal_error) == (False, parse_error, is_fatal)
     assert warnings == [parse_error]
-    traced = [record.levelno for record in caplog.records if record.exc_info]
+    assert "swordfish" not in caplog.text
+    traced = [record.levelno for record in caplog.records if "Traceback" in caplog.handler.format(record)]
     level = logging.DEBUG if isinstance(ending, CodeloupeError) else logging.ERROR
     assert traced == ([level] if isinstance(ending, Exception) else [])
 

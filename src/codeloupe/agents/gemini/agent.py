@@ -366,6 +366,12 @@ class GeminiAgent(ProgramAgent):
         names = ("GOOGLE_VERTEX_BASE_URL", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
         return " ".join((_CLOUD, *(f"{name}={self.source.get(name)}" for name in names)))
 
+    def credential_of(self, request: AgentRequest) -> str | None:
+        """Return the key that it asks with; None for a login or for credentials of the cloud."""
+        if self.login == _CLOUD:
+            return self.source.get("GOOGLE_API_KEY")
+        return super().credential_of(request)
+
     def _has_login(self) -> bool | None:
         """Return whether it can authenticate; None if only a call to Google would show that."""
         login = self.login
