@@ -55,7 +55,6 @@ class AgentFactory:
     keeps_budget: bool = False
     tells_cost: bool = False
     tells_session: bool = True
-    tells_refusal: bool = True
     tells_cut_off: bool = True
     tells_denials: bool = True
     as_sent: Callable[[str], str] = str
@@ -187,7 +186,6 @@ def _codex_factory() -> AgentFactory:
         model="gpt-6.1-sol",
         read=lambda file: _codex_command(f"cat '{file}'"),
         write=lambda file, text: _codex_command(f"printf %s '{text}' > '{file}'"),
-        tells_refusal=False,
         tells_denials=False,
         plain_command=("codex", "exec", "-s", "workspace-write", "-c", 'openai_base_url="URL/v1"', "Say hello."),
     )

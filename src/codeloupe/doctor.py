@@ -78,9 +78,10 @@ async def _repository(repo: Path, base_branch: str | None) -> tuple[bool, str, s
 
 async def _agent(agent: Agent) -> tuple[bool, str, str]:
     found = await agent.check()
-    login = {True: "logged in", False: "not logged in", None: "login unknown"}[found.logged_in]
-    state = "no model chosen" if found.lacks_model else login
-    detail = f"{found.version or 'version unknown'}, {state}" if found.found else "not installed"
+    state = found.problem
+    if found.usable:
+        state = "logged in" if found.logged_in else "login unknown"
+    detail = f"{found.version or 'version unknown'}, {state}" if found.found else state
     return found.usable, detail, "" if found.usable and found.logged_in else found.how_to_fix
 
 

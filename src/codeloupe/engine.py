@@ -55,6 +55,7 @@ from codeloupe.planning.units import plan_units
 from codeloupe.reviewers.choose import ChosenReviewer, Team, choose_reviewers, guarded, review_together
 from codeloupe.reviewers.prompt import PROMPT_VERSION
 from codeloupe.store.baseline import read_baseline
+from codeloupe.system.logs import log_failure
 
 _log = logging.getLogger(__name__)
 _PARTIAL_TREE = "the repository is very large, so the agent gets a copy of only the files around the change"
@@ -231,7 +232,7 @@ async def _verified(
         try:
             result = await job.verifier.verify([judged[number].question for number in wanted], job.plan, emit)
         except Exception as error:  # noqa: BLE001 - a verifier that fails takes nothing from the findings
-            _log.warning("the findings could not be verified", exc_info=True)
+            log_failure(_log, error, "the findings could not be verified")
             reason = f"{type(error).__name__}: {error}"
             failed = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {reason}")
             result = VerifierResult(verifications=(Verification(problem=reason),) * len(wanted), errors=(failed,))

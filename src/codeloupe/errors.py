@@ -233,12 +233,14 @@ class HeadMoved(ForgeError):
 class AgentError(CodeloupeError, exit_code=3):
     """An agent call did not give an answer. `agent` is the agent's name.
 
-    `raw_output` is what it printed, redacted; `attempts` how often it was tried; `session_id` where one is known.
-    `cost_usd` is what the call cost all the same, and `usage` its tokens, as a result counts them; None where the agent
-    does not tell.
+    `unusable`: the agent could not be asked at all, so the error says nothing about the question. `raw_output` is what
+    it printed, redacted; `attempts` is how often it was asked; `session_id` is empty if it is not known. `cost_usd` is
+    what the call cost all the same, and `usage` its tokens, as a result counts them; None if the agent does not report
+    them.
     """
 
     agent: str = ""
+    unusable: bool = False
     raw_output: str = ""
     attempts: int = 1
     session_id: str = ""
@@ -253,11 +255,11 @@ class InvalidRequest(AgentError, exit_code=2):
         super().__init__(for_its_reader(message), **more)
 
 
-class NotInstalled(AgentError, exit_code=2, attempts=0):
+class NotInstalled(AgentError, exit_code=2, attempts=0, unusable=True):
     """The program or package is not here, so nothing was tried; the hint is the command that installs it."""
 
 
-class NotLoggedIn(AgentError, exit_code=2):
+class NotLoggedIn(AgentError, exit_code=2, unusable=True):
     """A key or login is missing, wrong or out of credit; the hint says what to set or run."""
 
 

@@ -43,6 +43,7 @@ from codeloupe.store import open_database
 from codeloupe.store.history import DatabaseHistory, OpenedHistory
 from codeloupe.store.interface import History
 from codeloupe.store.sqlite import state_directory
+from codeloupe.system.logs import log_failure
 from codeloupe.system.process import uninterrupted
 from codeloupe.system.redaction import redact
 
@@ -345,9 +346,9 @@ def _masked(raw_outputs: Mapping[str, str]) -> dict[str, str]:
 def _warn(what: str, error: Exception, emit: EventSink) -> str:
     reason = error.message if isinstance(error, CodeloupeError) else f"{type(error).__name__}: {error}"
     message = redact(f"{what} is not in the history: {reason}")
-    _log.warning("%s", message, exc_info=not isinstance(error, CodeloupeError))
+    log_failure(_log, error, "%s", message)
     try:
         emit(Warned(message))
-    except Exception:  # noqa: BLE001 - a display may fail at anything, and the review is not lost for that either
-        _log.warning("a warning could not be shown", exc_info=True)
+    except Exception as failure:  # noqa: BLE001 - a display may fail at anything, and the review is not lost for that
+        log_failure(_log, failure, "a warning could not be shown")
     return message

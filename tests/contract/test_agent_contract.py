@@ -104,7 +104,7 @@ def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words_and_a_schema_is_answ
     prompt = "".join(f"line {number:07} of a long prompt\n" for number in range(68_000))[:2_000_000]
     answer: Reply = Delay(5.0, Json({"answer": 42})) if factory.repeats_prompt else Json({"answer": 42})
     with on_stage(factory, answer) as stage:
-        most = stage.agent.limits.max_prompt_characters or len(prompt)
+        most = stage.agent.limits.prompt.characters or len(prompt)
         if most < len(prompt):
             with pytest.raises(errors.PromptTooLong, match="2,000,000"):
                 stage.answer(asked_for(work, prompt))
@@ -199,24 +199,26 @@ def test_other_failures_are_told_as_what_they_are(
     check_failure(factory, work, reply, kind)
 
 
-@pytest.mark.soak
+@pytest.mark.defect("A4")
 @every_agent()
-def test_a_refusal_is_reported_as_one_or_at_least_as_no_answer_and_one_that_is_cut_off_is_none(
-    factory: AgentFactory, work: Path
-) -> None:
-    kind, words = (errors.Refused, "refused an answer") if factory.tells_refusal else (errors.OutputInvalid, "empty")
-    with on_stage(factory, Refusal()) as stage, pytest.raises(kind, match=words):
+def test_every_agent_reports_a_refusal_of_its_service(factory: AgentFactory, work: Path) -> None:
+    for schema in (None, {"type": "object", "properties": {"findings": {"type": "string"}}, "required": ["findings"]}):
+        with on_stage(factory, Refusal()) as stage, pytest.raises(errors.Refused, match="refused an answer"):
+            stage.answer(asked_for(work, model=factory.model, output_schema=schema))
+
+
+@pytest.mark.soak
+@every_agent(able=lambda factory: factory.tells_cut_off)
+def test_an_answer_that_is_cut_off_is_reported_as_such(factory: AgentFactory, work: Path) -> None:
+    with on_stage(factory, MaxTokens()) as stage, pytest.raises(errors.OutputInvalid) as raised:
         stage.answer(asked_for(work, model=factory.model))
-    if factory.tells_cut_off:
-        with on_stage(factory, MaxTokens()) as stage, pytest.raises(errors.OutputInvalid) as raised:
-            stage.answer(asked_for(work, model=factory.model))
-        assert "was cut off" in raised.value.message
-        assert raised.value.output.startswith(MaxTokens().text)
-        accepting = asked_for(work, model=factory.model, accept_any_output=True)
-        with on_stage(factory, MaxTokens()) as stage:
-            result = asyncio.run(AgentCaller().call(accepting, agent=stage, emit=stage.events.append))
-        assert "was cut off" in result.inexact
-        assert result.output.startswith(MaxTokens().text)
+    assert "was cut off" in raised.value.message
+    assert raised.value.output.startswith(MaxTokens().text)
+    accepting = asked_for(work, model=factory.model, accept_any_output=True)
+    with on_stage(factory, MaxTokens()) as stage:
+        result = asyncio.run(AgentCaller().call(accepting, agent=stage, emit=stage.events.append))
+    assert "was cut off" in result.inexact
+    assert result.output.startswith(MaxTokens().text)
 
 
 @pytest.mark.requirement("R8")

@@ -147,14 +147,15 @@ def test_the_log_has_the_stack_trace_of_a_failed_call_and_the_report_tells_what_
     by_sdk = codeloupe_library.Settings(reviewer_type="agent_sdk")
     reviewer = codeloupe_library.make_reviewer(by_api, repo=project.path, log_directory=tmp_path / "logs")
     through_sdk = codeloupe_library.make_reviewer(by_sdk, repo=project.path, log_directory=tmp_path / "logs")
-    for kind, reply in ((through_sdk, Status(401)), (reviewer, Status(400)), (reviewer, Status(401))):
+    for kind, reply in ((through_sdk, Status(400)), (reviewer, Status(400)), (reviewer, Status(401))):
         caplog.clear()
         with StandInServer([reply]) as server:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
             result = asyncio.run(kind("main..HEAD", timeout=120))
         assert (result.passed, result.fatal_error) == (False, False)
         assert str(reply.code) in (result.parse_error or ""), kind
-        assert any(record.exc_info for record in caplog.records), (kind, reply)
+        traced = [record.levelno for record in caplog.records if record.exc_info]
+        assert traced == [logging.ERROR], (kind, reply)
     with StandInServer([Hang()]) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         result = asyncio.run(reviewer("main..HEAD", timeout=3))

@@ -13,7 +13,7 @@ from codeloupe.cli.boundary import INTERRUPTED
 from codeloupe.cli.main import build_parser
 from codeloupe.config.schema import KEYS
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.agent import AGENT_NAMES
+from codeloupe.model.agent import AGENT_NAMES, AGENTS
 from codeloupe.planning.experts import BUILT_IN
 from codeloupe.reports import FORMATS
 from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, spans
@@ -208,3 +208,18 @@ def words_in(picture: Path) -> list[str]:
 def test_the_readme_is_short_and_no_page_is_long() -> None:
     assert len(text_of(PROJECT / "README.md").splitlines()) < 150
     assert {page.name for page in PAGES if len(text_of(page).splitlines()) > 250} == set()
+
+
+@pytest.mark.defect("A6")
+def test_the_page_of_agents_lists_the_prompt_limit_of_each() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*(?:characters|bytes|model only)) \|$", text_of(DOCS / "agents.md"), re.MULTILINE
+    )
+    listed = {}
+    for name, facts in AGENTS.items():
+        limit = facts.prompt_limit
+        sizes = [
+            f"{size:,} {unit}" for size, unit in ((limit.characters, "characters"), (limit.bytes, "bytes")) if size
+        ]
+        listed[name] = " and ".join(sizes) or "limited by the model only"
+    assert dict(rows) == listed

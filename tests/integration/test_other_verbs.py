@@ -36,7 +36,7 @@ def test_doctor_names_everything_and_how_to_get_what_is_missing(repository: GitR
         assert name in ended.stdout
     assert "A review here would be: offline" in ended.stdout
     assert "base branch main" in ended.stdout
-    assert "no model chosen" in ended.stdout
+    assert "without a model" in ended.stdout
     assert "ready for `codeloupe publish github`" in ended.stdout
 
 

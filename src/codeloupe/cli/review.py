@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -191,7 +190,6 @@ def _review(
             context=context,
             fresh=arguments.fresh,
             since_last=arguments.since_last,
-            transcript=_log_transcript if arguments.debug else None,
             own_patterns=frozenset(own),
             work_tree=work_tree,
         )
@@ -212,11 +210,6 @@ def _review(
             said = f"resumed: {cached:,} of {counted(asked, 'answer')} came from the ledger"
         verbs.note(said if asked else "no agent call was needed", quiet=arguments.quiet)
     return review, display.change
-
-
-def _log_transcript(title: str, text: str) -> None:
-    # The log of `--debug` redacts what passes through it.
-    logging.getLogger("codeloupe.transcript").debug("%s:\n%s", title, text)
 
 
 def _layout(output: verbs.Output, arguments: argparse.Namespace, **more: object) -> Layout:

@@ -164,13 +164,13 @@ def size_of(count: int) -> str:
 
 
 def set_up_logging(*, verbose: bool = False, debug: bool = False) -> None:
-    """Log to stderr when asked, with `debug` also what is sent to agents; else records go nowhere."""
+    """Log to stderr when asked; with `debug` also prompts, answers and stack traces. Otherwise records go nowhere."""
     logger = logging.getLogger("codeloupe")
     if not verbose and not debug:
         logger.addHandler(logging.NullHandler())
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_SafeFormatter(has_traces=debug))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if debug else logging.INFO)
 
@@ -178,10 +178,22 @@ def set_up_logging(*, verbose: bool = False, debug: bool = False) -> None:
 class _SafeFormatter(logging.Formatter):
     """Log lines without secrets and without control characters."""
 
+    def __init__(self, *, has_traces: bool) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+        self._has_traces = has_traces
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name of the base class
+        """Return the stack trace; nothing if traces are not wanted."""
+        return super().formatException(ei) if self._has_traces else ""
+
     def format(self, record: logging.LogRecord) -> str:
-        """One line; further lines of a debug record are indented, so that none looks like a record of its own."""
+        """Return one line, or a record with a stack trace or of level DEBUG with all lines but the first indented.
+
+        No indented line looks like a record of its own.
+        """
         text = redact(super().format(record))
-        if record.levelno > logging.DEBUG:
+        has_trace = self._has_traces and record.exc_info is not None
+        if record.levelno > logging.DEBUG and not has_trace:
             return log_line(text)
         return without_log_commands(terminal(text, keep_newlines=True).replace("\n", "\n    "))
 

@@ -57,6 +57,7 @@ from codeloupe.planning.settings import configure
 from codeloupe.reviewers.choose import ChosenReviewer, Team, choose_reviewers, guarded
 from codeloupe.reviewers.prompt import PROMPT_VERSION
 from codeloupe.store.baseline import read_baseline
+from codeloupe.system.logs import log_failure
 from codeloupe.system.regex import regex
 
 
@@ -391,7 +392,7 @@ class AgentDispatcher:
                 raise
             return replace(commit, failure="the reviewer gave up: it cancelled itself")
         except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this commit that failed
-            _log.warning("the review of commit %s failed", commit.commit.sha[:12], exc_info=True)
+            log_failure(_log, error, "the review of commit %s failed", commit.commit.sha[:12])
             return replace(commit, failure=f"unexpected error: {type(error).__name__}: {error}")
         outcome = replace(commit, review=review, plan=plan_of(review.findings))
         if not review.complete:

@@ -32,6 +32,7 @@ from codeloupe.reports.json_v1 import render_json
 from codeloupe.reports.wording import CLAIM, UNIT, gaps_of
 from codeloupe.runtime import Runtime, configure
 from codeloupe.store.records import replace_file
+from codeloupe.system.logs import log_failure
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 
@@ -278,9 +279,9 @@ def make_reviewer(
     log_directory: Path | str | None = None,
     **options: Unpack[ReviewerOptions],
 ) -> CodeReviewer:
-    """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
+    """Return the callable reviewer under these settings, made as CodeReviewer says. The log says which it is."""
     made = CodeReviewer(repo, settings=settings, log_directory=log_directory, **options)
-    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
+    _log_reviewer(settings)
     return made
 
 
@@ -291,10 +292,19 @@ def make_workdir_reviewer(
     timeout_seconds: float | None = None,
     **options: Unpack[ReviewerOptions],
 ) -> WorkdirReviewer:
-    """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
+    """Return the reviewer under these settings, made as WorkdirReviewer says. The log says which it is."""
     made = WorkdirReviewer(settings=settings, on_parse_error=on_parse_error, timeout_seconds=timeout_seconds, **options)
-    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
+    _log_reviewer(settings)
     return made
+
+
+def _log_reviewer(settings: Settings) -> None:
+    """Log who will review. Each review chooses among several agents, and logs the one that it chose."""
+    names = settings.reviewers or (settings.reviewer_type,)
+    if names == ("auto",):
+        _log.info("Initializing code reviewer: the first usable agent of %s", ", ".join(settings.agents))
+    else:
+        _log.info("Initializing code reviewer: %s", "+".join(names))
 
 
 class _Listener:
@@ -322,8 +332,8 @@ class _Listener:
         try:
             if is_new and self._sink is not None:
                 self._sink(message)
-        except Exception:  # noqa: BLE001 - it is the caller's own code, and may raise anything
-            _log.warning("a warning could not be passed on: %s", message, exc_info=True)
+        except Exception as error:  # noqa: BLE001 - it is the caller's own code, and may raise anything
+            log_failure(_log, error, "a warning could not be passed on: %s", message)
 
 
 async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None) -> tuple[str, bool]:
@@ -333,14 +343,15 @@ async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None)
         async with limit:
             await work
     except CodeloupeError as error:
-        _log.warning("the review failed", exc_info=True)
-        why = f"{error.message} ({error.hint})" if error.hint else error.message
-        return redact(why), isinstance(error, UsageError)
+        why = redact(f"{error.message} ({error.hint})" if error.hint else error.message)
+        log_failure(_log, error, "the review failed: %s", why)
+        return why, isinstance(error, UsageError)
     except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, an orchestrator gets an answer
         if isinstance(error, TimeoutError) and limit.expired():
             return "timeout", False
-        _log.error("the review failed", exc_info=error)
-        return redact(f"{type(error).__name__}: {error}"), False
+        why = redact(f"{type(error).__name__}: {error}")
+        log_failure(_log, error, "the review failed: %s", why)
+        return why, False
     return "", False
 
 

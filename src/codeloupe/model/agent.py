@@ -124,15 +124,21 @@ class AgentResult(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class PromptLimit(Struct, frozen=True, kw_only=True):
+    """The longest prompt, its context included, that an agent accepts whatever its model; None if that is not known."""
+
+    characters: int | None = None
+    bytes: int | None = None
+
+
 class AgentLimits(Struct, frozen=True, kw_only=True):
-    """What an agent can take and do; None means no limit is known. A request for more is refused before it is sent.
+    """The abilities and limits of an agent. A request for more is refused before it is sent.
 
     `confined`: with its read-only tools it reads nothing outside the working directory. `own_tokens` is about how many
     it adds to each call: its own instructions and the forms of its tools.
     """
 
-    max_prompt_bytes: int | None = None
-    max_prompt_characters: int | None = None
+    prompt: PromptLimit = PromptLimit()
     schema: bool = False
     turns: bool = False
     budget: bool = False
@@ -157,9 +163,20 @@ class Availability(Struct, frozen=True, kw_only=True):
     lacks_model: bool = False
 
     @property
+    def problem(self) -> str:
+        """Return why the agent cannot be used, as it follows "is" in a sentence; nothing if it can be."""
+        if not self.found:
+            return "not installed"
+        if self.lacks_model:
+            return "without a model"
+        if self.logged_in is False:
+            return "not logged in"
+        return ""
+
+    @property
     def usable(self) -> bool:
-        """Found, not known to be logged out, and with a model."""
-        return self.found and self.logged_in is not False and not self.lacks_model
+        """Tell whether the agent is installed, not known to be logged out, and has a model."""
+        return not self.problem
 
 
 class AgentStarted(Struct, frozen=True):
@@ -293,19 +310,26 @@ ReviewerName = AgentName | Literal["cerberus", "command", "offline"]
 
 
 class AgentFacts(Struct, frozen=True):
-    """How an agent is called in reports, whose names of models it knows, and the setting that holds its program."""
+    """The name of an agent in reports, whose models it knows, its limit, and the setting that names its program."""
 
     label: str
     vendor: str
+    prompt_limit: PromptLimit = PromptLimit()
     path_setting: str | None = None
 
 
+# By experiment: claude treats a window of a million tokens as full at a little over 2.9 million characters, and refuses
+# more than 10 MB with any model. codex names its limit. gemini sends nothing of 5 MB, and 2 MB are known to work.
+_CLAUDE_LIMIT = PromptLimit(characters=2_800_000, bytes=10_000_000)
+_CODEX_LIMIT = PromptLimit(characters=1_048_576)
+_GEMINI_LIMIT = PromptLimit(bytes=2_097_152)
+
 AGENTS: Mapping[str, AgentFacts] = MappingProxyType(
     {
-        "agent_sdk": AgentFacts("Claude Agent SDK", "anthropic"),
-        "claude_cli": AgentFacts("Claude Code", "anthropic", "claude_path"),
-        "codex": AgentFacts("Codex", "codex", "codex_path"),
-        "gemini": AgentFacts("Gemini", "gemini", "gemini_path"),
+        "agent_sdk": AgentFacts("Claude Agent SDK", "anthropic", _CLAUDE_LIMIT),
+        "claude_cli": AgentFacts("Claude Code", "anthropic", _CLAUDE_LIMIT, "claude_path"),
+        "codex": AgentFacts("Codex", "codex", _CODEX_LIMIT, "codex_path"),
+        "gemini": AgentFacts("Gemini", "gemini", _GEMINI_LIMIT, "gemini_path"),
         # Its names of models have a provider in front.
         "api": AgentFacts("API model", "api"),
     }

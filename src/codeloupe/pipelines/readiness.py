@@ -100,13 +100,9 @@ def describe_unusable(checks: Iterable[Readiness]) -> list[str]:
 
 
 def _problem(found: Availability) -> str:
-    if not found.found:
-        problem = "not installed"
-    elif found.lacks_model:
-        problem = "no model chosen"
-    else:
-        problem = "not logged in"
-    return f"{problem} ({found.how_to_fix})" if found.how_to_fix else problem
+    if found.how_to_fix:
+        return f"{found.problem} ({found.how_to_fix})"
+    return found.problem
 
 
 async def _needs(

@@ -19,6 +19,7 @@ from codeloupe.errors import ForbiddenTransition
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord, StageRecord, StageState
 from codeloupe.store.interface import RunStore
 from codeloupe.store.records import replace_file
+from codeloupe.system.logs import log_failure
 
 Watch = Callable[[RunRecord, PipelineEvent], None]
 Mask = Callable[[str], str]
@@ -135,9 +136,9 @@ class RunState:
         for event in events:
             try:
                 self._watch(changed, event)
-            except Exception:  # noqa: BLE001 - a display may fail at anything, and the run is not lost for it
+            except Exception as error:  # noqa: BLE001 - a display may fail at anything, and the run is not lost for it
                 if not self._is_watch_broken:
-                    _log.warning("an event of the run could not be shown", exc_info=True)
+                    log_failure(_log, error, "an event of the run could not be shown")
                 self._is_watch_broken = True
 
 

@@ -166,11 +166,13 @@ def read_review(
     verdict = None
     try:
         answer = _exact_review(output, structured)
-        _refuse_inexact(inexact)
         decisive.add_value(answer)
         # An invalid item may be why the verdict is worse than the list, so it is named first.
         decisive.refuse_problem()
-        verdict = _stated_verdict(answer, decisive.claims)
+        stated = _stated_verdict(answer, decisive.claims)
+        # A problem of the answer itself says more than one of the run, such as a schema that the answer does not fit.
+        _refuse_inexact(inexact)
+        verdict = stated
     except ValueError as error:
         problem = str(error)
     others = _Items()

@@ -26,6 +26,7 @@ from codeloupe.model.ports import Agent, AskAgent, EventSink, Plan, Transcript
 from codeloupe.model.review import Unanswered
 from codeloupe.reviewers.answers import INVALID_ANSWER
 from codeloupe.reviewers.prompt import PROMPT_VERSION, Prompt, again, new_fence
+from codeloupe.system.logs import log_failure
 
 UNEXPECTED_ERROR = "unexpected_error"
 # The label of a request whose answer must not come from the ledger.
@@ -40,10 +41,6 @@ _FREE = (
     errors.ConnectionFailed,
     errors.PromptTooLong,
 )
-# The same failure would meet every further call, unless the agent has answered before: then a login may be refused for
-# one request alone.
-_UNUSABLE = (errors.NotInstalled, errors.NotLoggedIn)
-_UNUSABLE_KINDS = ("not_installed", "not_logged_in")
 _MOST_FAILURES_IN_A_ROW = 3
 _LONGEST_REASON = 600
 # Reading a longer answer takes so long that the event loop should not wait for it.
@@ -67,10 +64,14 @@ MakePrompt = Callable[[bool], Prompt]
 
 
 class Failure(Struct, frozen=True):
-    """Why a call or a unit gave nothing: a short stable word, and the phrase for coverage."""
+    """Why a call or a unit gave nothing: a short stable word, and the phrase for coverage.
+
+    `unusable`: the agent could not be asked at all.
+    """
 
     kind: str
     reason: str
+    unusable: bool = False
 
 
 _NO_FAILURE = Failure("", "")
@@ -355,14 +356,13 @@ class Asker:
 
     def _note_error(self, error: Exception, agent: Agent, unit: str) -> Failure:
         failure = failure_of(error)
-        is_bad = failure.kind == UNEXPECTED_ERROR or isinstance(error, errors.Crashed)
-        level = logging.WARNING if is_bad else logging.INFO
-        _log.log(level, "%s did not answer about %s: %s", agent.name, unit, failure.reason, exc_info=error)
+        log_failure(_log, error, "%s did not answer about %s: %s", agent.name, unit, failure.reason)
         if isinstance(error, errors.BudgetExhausted):
             self._exhausted = self._exhausted or failure
             return failure
         circuit = self._circuits[agent.name]
-        is_unusable = isinstance(error, _UNUSABLE) and not circuit.has_answered
+        # An agent that has answered before may be refused for one request alone.
+        is_unusable = failure.unusable and not circuit.has_answered
         circuit.note_failure(failure, lasts=is_unusable or isinstance(error, errors.StoreError))
         return failure
 
@@ -378,18 +378,19 @@ def _unanswered(failures: Mapping[str, Failure]) -> tuple[Unanswered, ...]:
 def _failure_of_all(failures: Mapping[str, Failure]) -> Failure:
     """Return the failure of a question that no agent answered.
 
-    It is that of the agents that could be used, because a missing program says nothing about the question. If none
-    could be used, it is that of all of them.
+    It is that of the agents that could be used, because a missing program says nothing about the question; its kind is
+    that of the last of them. If none could be used, it is that of all of them, and its kind is that of the first.
     """
-    usable = {agent: failure for agent, failure in failures.items() if failure.kind not in _UNUSABLE_KINDS}
-    relevant = usable or failures
-    if not relevant:
+    if not failures:
         return Failure("no_agent", "no agent was named")
-    first = next(iter(relevant.values()))
-    if len(relevant) == 1:
-        return first
+    usable = {agent: failure for agent, failure in failures.items() if not failure.unusable}
+    relevant = usable or failures
+    of_each = list(relevant.values())
+    if len(of_each) == 1:
+        return of_each[0]
+    decisive = of_each[-1] if usable else of_each[0]
     reasons = [f"{agent}: {failure.reason}" for agent, failure in relevant.items()]
-    return Failure(first.kind, shortened("; ".join(reasons)))
+    return Failure(decisive.kind, shortened("; ".join(reasons)), decisive.unusable)
 
 
 async def _read(read: Callable[[AgentResult], _Answer], result: AgentResult) -> _Answer:
@@ -424,7 +425,8 @@ def failure_of(error: Exception) -> Failure:
     elif isinstance(error, errors.AgentError) and type(error) is not errors.AgentError:
         name = re.sub(r"\B(?=[A-Z])", " ", type(error).__name__).lower()
     hint = f" ({error.hint})" if error.hint else ""
-    return Failure(name.replace(" ", "_"), shortened(f"{name}: {error.message}{hint}"))
+    is_unusable = isinstance(error, errors.AgentError) and error.unusable
+    return Failure(name.replace(" ", "_"), shortened(f"{name}: {error.message}{hint}"), is_unusable)
 
 
 def shortened(text: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from codeloupe.model.ports import (
     Verifier,
 )
 from codeloupe.model.review import FailedUnit, Level, ReviewerInfo, ReviewError
+from codeloupe.system.logs import log_failure
 from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -105,26 +107,32 @@ async def choose_reviewers(
 
 
 async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> ChosenReviewer:
-    missing: dict[str, list[str]] = {}
+    """Return the first agent that can be used, with those after it; without one the analysers."""
+    problems: dict[str, str] = {}
     names = calls.names(settings)
     agents = tuple(calls.agent(name, settings) for name in names)
-    listed = ""
     for position, name in enumerate(names):
         found = await calls.agent_to_check(name, settings).check()
         if found.usable:
-            why = "; ".join(filter(None, ("installed and logged in" if found.logged_in else "installed", listed)))
+            why = "installed and logged in" if found.logged_in else "installed"
+            if problems:
+                why = f"{why}; {_listed(problems)}"
             return ChosenReviewer(_info(name, why, settings, first=first), agents[position:])
-        lacks = "without a model" if found.lacks_model else "not logged in"
-        missing.setdefault(lacks if found.found else "not installed", []).append(name)
-        # Such as `codex and gemini are not installed, api is without a model`.
-        listed = ", ".join(
-            f"{', '.join(others)} and {last} are {why}" if others else f"{last} is {why}"
-            for why, (*others, last) in missing.items()
-        )
+        problems[name] = found.problem
+    listed = _listed(problems)
     why = f"no agent can be used here: {listed}"
     if needs_agent:
         return ChosenReviewer(_info(names[0], why, settings, first=first), agents)
     return replace(_offline(why), instead=listed)
+
+
+def _listed(problems: Mapping[str, str]) -> str:
+    """Return why agents cannot be used, in order: `codex and gemini are not installed, api is without a model`."""
+    phrases: list[str] = []
+    for problem, group in groupby(problems, key=problems.__getitem__):
+        *others, last = group
+        phrases.append(f"{', '.join(others)} and {last} are {problem}" if others else f"{last} is {problem}")
+    return ", ".join(phrases)
 
 
 def _offline(why: str) -> ChosenReviewer:
@@ -273,8 +281,8 @@ def guarded(emit: EventSink | None) -> EventSink:
         try:
             if emit is not None:
                 emit(event)
-        except Exception:  # noqa: BLE001 - a listener may fail at anything, and the review goes on
-            _log.warning("an event of the review could not be shown", exc_info=True)
+        except Exception as error:  # noqa: BLE001 - a listener may fail at anything, and the review continues
+            log_failure(_log, error, "an event of the review could not be shown")
 
     return pass_on
 
@@ -285,7 +293,7 @@ async def _result_of(reviewer: Reviewer, plan: Plan, emit: EventSink) -> Reviewe
     try:
         return await reviewer.review(plan, emit)
     except Exception as error:  # noqa: BLE001 - any error means that this reviewer failed
-        _log.warning("the reviewer %s failed", name, exc_info=True)
+        log_failure(_log, error, "the reviewer %s failed: %s", name, error)
         reason = f"unexpected error: {type(error).__name__}: {error}"
         if isinstance(error, CodeloupeError):
             reason = error.message

@@ -32,6 +32,7 @@ from codeloupe.reviewers.answers import (
 from codeloupe.reviewers.formats import read_output
 from codeloupe.source.files import TextReader
 from codeloupe.system.directories import temporary_directory
+from codeloupe.system.logs import log_failure
 from codeloupe.system.process import Command, Completed, find_program, program_environment, stream
 from codeloupe.system.redaction import redact
 
@@ -95,7 +96,7 @@ class ExternalReviewer:
         except ProcessError as error:
             return _reply_of_error(error)
         except Exception as error:  # noqa: BLE001 - any error that its output leads to is a failure of this reviewer
-            _log.warning("the reviewer %s failed", self.info.type, exc_info=True)
+            log_failure(_log, error, "the reviewer %s failed", self.info.type)
             return Reply(kind=FAILED, reason=f"unexpected error: {type(error).__name__}: {error}")
 
     def _result(self, plan: Plan, reply: Reply, usage: Usage, emit: EventSink) -> ReviewerResult:

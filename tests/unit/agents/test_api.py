@@ -222,6 +222,7 @@ def test_each_status_is_its_error_and_what_the_service_said_is_in_it(api: str) -
         assert status.code != 404 or MODELS[api].partition(":")[2] in error.hint
     if api == "chat":
         failure_of(api, Status(429, type="insufficient_quota"), errors.NotLoggedIn)
+        failure_of(api, Status(400, type="content_filter"), errors.Refused)
 
 
 @every_vendor

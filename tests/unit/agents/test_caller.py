@@ -622,8 +622,8 @@ class TestChains:
         ("steps", "message", "hint"),
         [
             (
-                [MISSING, LOGGED_OUT, NotLoggedIn("gemini has no login", agent="gemini", hint="log in")],
-                "gemini has no login (before it, agent_sdk: the package is not here; agent_sdk: no key is set)",
+                [MISSING, LOGGED_OUT, NotLoggedIn("gemini: no login", agent="gemini", hint="log in")],
+                "no agent can be used: agent_sdk: the package is not here; agent_sdk: no key is set; gemini: no login",
                 "pip install it; or set a key; or log in",
             ),
             (
@@ -631,23 +631,39 @@ class TestChains:
                     NotInstalled("agent_sdk is not here", agent="agent_sdk", hint="pip install a"),
                     NotInstalled("codex is not here", agent="codex", hint="npm install b, or pip install a"),
                 ],
-                "codex is not here (before it, agent_sdk is not here)",
+                "no agent can be used: agent_sdk is not here; codex is not here",
                 "npm install b, or pip install a",
             ),
             (
                 [LOGGED_OUT, errors.Crashed("codex crashed", agent="codex")],
-                "codex crashed (before it, agent_sdk: no key is set)",
+                "no agent answered: agent_sdk: no key is set; codex crashed",
                 "set a key",
             ),
             ([MISSING], "the package is not here", "pip install it"),
             ([], "no agent was named, so nothing was asked", "name at least one agent"),
         ],
     )
-    def test_when_all_fail_the_last_error_tells_of_the_others(
+    @pytest.mark.defect("A8")
+    def test_the_error_of_a_chain_names_every_agent_in_order(
         self, steps: list[AgentStep], message: str, hint: str
     ) -> None:
         error = failure(chain(*steps))
         assert (error.message, str(error), error.hint) == (message, message, hint)
+
+    @pytest.mark.defect("A8")
+    def test_the_kind_is_that_of_the_last_usable_agent_else_the_first(self) -> None:
+        crashed = errors.Crashed("it crashed", agent="codex")
+        without_model = errors.InvalidRequest("no model", agent="codex", unusable=True)
+        for steps, kind in (
+            ([LOGGED_OUT, MISSING], NotLoggedIn),
+            ([MISSING, LOGGED_OUT], NotInstalled),
+            ([rate_limited(7200), MISSING], RateLimited),
+            ([rate_limited(7200), crashed], errors.Crashed),
+            ([MISSING, crashed], errors.Crashed),
+            ([LOGGED_OUT, without_model], NotLoggedIn),
+        ):
+            assert type(failure(chain(*steps))) is kind, steps
+        assert answered(chain(without_model, result("from the second"))).output == "from the second"
 
     def test_only_an_agent_of_the_same_vendor_is_asked_for_the_model_too(self) -> None:
         def second_of(first: str, second: str, asked: AgentRequest) -> tuple[AgentRequest, tuple[str, ...]]:

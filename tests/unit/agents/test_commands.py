@@ -42,6 +42,8 @@ MORE = {
     "gemini": {"tools": ("glob",), "max_turns": 3},
 }
 CLOUD = {"AWS_SECRET_ACCESS_KEY": "made-up", "AWS_REGION": "r", "GOOGLE_APPLICATION_CREDENTIALS": "file", "USER": "me"}
+PROJECT = {"GOOGLE_CLOUD_PROJECT": "shop"}
+VERTEX = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_LOCATION": "europe-west1"}
 URLS = {f"{name}_BASE_URL": "http://own.example" for name in ("ANTHROPIC", "OPENAI", "GOOGLE_GEMINI")}
 # Of a row: the agents, the request, the variables, and how the agent is made. The key is set where it is not named.
 ROWS: dict[str, tuple[str, dict[str, Any], dict[str, str], dict[str, Any]]] = {
@@ -60,12 +62,13 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, str], dict[str, Any]]] = {
     "kept sessions": ("claude codex gemini", {}, {}, {"keep_sessions": True}),
     "resumed": ("claude codex gemini", {"resume_session": SESSION}, {}, {}),
     "forked": ("claude", {"resume_session": SESSION, "fork_session": True}, {}, {}),
-    "login": ("claude codex gemini", {}, {**dict.fromkeys(KEYS.values(), ""), "USER": "me"}, {}),
+    "login": ("claude codex gemini", {}, {**dict.fromkeys(KEYS.values(), ""), "USER": "me", **PROJECT}, {}),
     "login elsewhere": ("claude", {}, {"ANTHROPIC_API_KEY": "", "CLAUDE_CONFIG_DIR": "/c"}, {}),
     "token": ("claude", {}, {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "made-up"}, {}),
     "other key": ("codex", {}, {"CODEX_API_KEY": "made-up-too"}, {}),
     "unused cloud": ("claude gemini", {}, CLOUD, {}),
-    "cloud": ("claude gemini", {}, {**CLOUD, "CLAUDE_CODE_USE_BEDROCK": "1", "GOOGLE_GENAI_USE_VERTEXAI": "true"}, {}),
+    "cloud": ("claude gemini", {}, {**CLOUD, **PROJECT, "CLAUDE_CODE_USE_BEDROCK": "1", **VERTEX}, {}),
+    "cloud of gcloud": ("gemini", {}, {**PROJECT, **VERTEX, "CLOUDSDK_CONFIG": "GCLOUD"}, {}),
 }  # fmt: skip
 
 
@@ -94,6 +97,9 @@ def started(agent: str, home: Path, fields: dict[str, Any], source: dict[str, st
         return Completed(0, stdout, "", 1.0)
 
     source = {"PATH": f".:{os.defpath}", "HOME": str(home), KEYS[agent]: "made-up", **source}
+    if "CLOUDSDK_CONFIG" in source:
+        source["CLOUDSDK_CONFIG"] = str(home)
+        (home / "application_default_credentials.json").touch(mode=0o000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "stream", stream)
         patch.setattr("secrets.token_hex", lambda _count: "<random>")

@@ -234,10 +234,15 @@ class TestClaude:
 
     @pytest.mark.defect("F8")
     def test_a_success_counts_only_if_the_model_stopped_by_itself(self) -> None:
-        for reason in ("refusal", "max_tokens", "pause_turn", "of_a_later_version", 7):
+        for reason in ("max_tokens", "pause_turn", "of_a_later_version", 7):
             assert_inexact(self.run(self.end(stop_reason=reason)), f"did not stop by itself: {reason}")
         for whole in ("end_turn", "tool_use", "stop_sequence", None):
             assert_can_be_exact(self.run(self.end(stop_reason=whole)))
+
+    @pytest.mark.defect("A4")
+    def test_a_refusal_is_an_error_even_if_the_run_succeeded(self) -> None:
+        with pytest.raises(errors.Refused):
+            self.run(self.end(stop_reason="refusal"))
 
     @pytest.mark.defect("F8")
     def test_an_exit_code_other_than_0_is_not_a_success(self) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from codeloupe import errors
 from codeloupe.agents.calls.program import agent_environment, call_folder, installed_version, user_home
+from codeloupe.agents.gemini.agent import GeminiAgent
 from codeloupe.model.agent import AgentRequest, AgentResult, full_prompt
 from codeloupe.system.process import NETWORK_NAMES, stream
 from tests.endings import FAR_TOO_LONG_SECONDS, before_its_limit, ends_soon, timed_out
@@ -154,10 +156,10 @@ def test_the_check_tells_version_and_login_and_gives_the_program_no_key(tmp_path
     cases: list[tuple[str, dict[str, str], bool]] = [
         *((name, {KEYS[name]: "made-up", **nothing}, True) for name in AGENTS),
         *((name, {KEYS[name]: "", **nothing}, False) for name in AGENTS),
-        *((name, login, True) for name in AGENTS),
+        *((name, login, True) for name in AGENTS if name != "gemini"),
         ("claude", {"CLAUDE_CODE_USE_VERTEX": "1", **nothing}, True),
         ("claude", {"CLAUDE_CONFIG_DIR": str(home / ".claude"), **nothing}, True),
-        ("gemini", {"GOOGLE_GENAI_USE_VERTEXAI": "true", **nothing}, True),
+        ("gemini", {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": "made-up", **nothing}, True),
     ]
     for name, source, logged_in in cases:
         program = fake(tmp_path, name, "print('the program 9.8.7 (some words)')")
@@ -174,6 +176,39 @@ def test_the_check_tells_version_and_login_and_gives_the_program_no_key(tmp_path
         found = asyncio.run(AGENTS[name](fake(tmp_path, name, "print('none')").path, {KEYS[name]: "x"}).check())
         assert not found.found
         assert "does not report its version" in found.how_to_fix
+
+
+@pytest.mark.defect("A3")
+@each(
+    ("source", "selected", "login", "logged_in", "words"),
+    [
+        ({}, "oauth-personal", None, False, "personal Google login no longer works.*GEMINI_API_KEY.*PROJECT"),
+        ({"GOOGLE_API_KEY": "x"}, "", None, False, "personal Google login no longer works"),
+        ({"GEMINI_API_KEY": "x"}, "oauth-personal", "gemini-api-key", True, ""),
+        ({"GOOGLE_CLOUD_PROJECT": "shop"}, "", "oauth-personal", None, "only a first call shows"),
+        ({"GOOGLE_CLOUD_PROJECT": "shop", "GEMINI_API_KEY": "x"}, "oauth-personal", "gemini-api-key", True, ""),
+        ({"GOOGLE_API_KEY": "x"}, "vertex-ai", "vertex-ai", True, ""),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "true"}, "", None, False, "Vertex AI is chosen.*GOOGLE_CLOUD_LOCATION"),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "true", "GEMINI_API_KEY": "x"}, "", "gemini-api-key", True, ""),
+        (
+            {"GOOGLE_GENAI_USE_VERTEXAI": "1", "GOOGLE_CLOUD_PROJECT": "shop", "GOOGLE_CLOUD_LOCATION": "eu"},
+            *("", "vertex-ai", None, "only a first call shows"),
+        ),
+    ],
+)
+def test_gemini_has_the_login_that_its_settings_and_variables_choose(
+    tmp_path: Path, source: dict[str, str], selected: str, login: str | None, logged_in: bool | None, words: str
+) -> None:
+    folder = tmp_path / ".gemini"
+    folder.mkdir(exist_ok=True)
+    (folder / "oauth_creds.json").touch(mode=0o000)
+    (folder / "settings.json").write_text(json.dumps({"security": {"auth": {"selectedType": selected}}}))
+    program = fake(tmp_path, "gemini", "print('9.8.7')")
+    agent = GeminiAgent(program.path, {"HOME": str(tmp_path), **source})
+    found = asyncio.run(agent.check())
+    assert (agent.login, found.logged_in, found.usable) == (login, logged_in, logged_in is not False)
+    assert re.search(words, found.how_to_fix)
+    assert bool(words) is bool(found.how_to_fix)
 
 
 @pytest.mark.requirement("R11")

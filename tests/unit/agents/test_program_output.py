@@ -19,7 +19,7 @@ from tests.unit.agents.samples import AGENTS, EPOCH_NOW, FOLDER, Capture, captur
 
 RECORD = FOLDER / "replays.json"
 EXPECTED = {
-    "OutputInvalid": "answer_empty", "NotLoggedIn": "login_missing status_401 status_403",
+    "OutputInvalid": "answer_empty", "NotLoggedIn": "login_missing login_refused status_401 status_403",
     "ConnectionFailed": "connection_refused reply_cut reply_empty reply_garbage", "Crashed": "terminated",
     "InvalidRequest": "session_unknown status_400 status_404", "PromptTooLong": "status_400_too_long status_413",
     "RateLimited": "status_429 status_429_retry_after", "Overloaded": "status_500 status_503 status_529",

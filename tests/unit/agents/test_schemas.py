@@ -86,7 +86,8 @@ class TestStructuredAnswers:
         error = violation(answer)
         words, _, place = error.message.partition(": ")
         assert words == "the answer of scripted is not what the schema asks for"
-        assert place == "at $.findings[1].line: 'x' is not of type 'integer'"
+        said = '{"findings": [{"line": 3}, {"line": "x"}]}'
+        assert place == f"at $.findings[1].line: 'x' is not of type 'integer'; it begins with: {said}"
         assert (error.raw_output, error.session_id, error.agent) == ("raw", "s1", "scripted")
         assert error.hint
         good = result(structured=GOOD)

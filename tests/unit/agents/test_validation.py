@@ -6,7 +6,7 @@ import pytest
 
 from codeloupe.agents.calls.validation import validate
 from codeloupe.errors import AgentError, InvalidRequest, PromptTooLong
-from codeloupe.model.agent import AgentLimits, PermissionMode
+from codeloupe.model.agent import AgentLimits, PermissionMode, PromptLimit
 from tests.unit.agents.samples import request
 
 ABLE = AgentLimits(schema=True, turns=True, budget=True, resume=True, fork=True, tools=True, writes=True, fallback=True)
@@ -101,14 +101,22 @@ def test_the_working_directory_must_be_one(tmp_path: Path) -> None:
 @pytest.mark.requirement("R3")
 def test_a_prompt_over_the_limit_is_refused_with_both_sizes_its_context_included() -> None:
     for limits, fields, words in (
-        (AgentLimits(max_prompt_characters=1000), {"prompt": "x" * 1001}, "has 1,001 characters; codex takes at most"),
-        (AgentLimits(max_prompt_bytes=1000), {"prompt": "é" * 501}, "has 1,002 bytes; codex takes at most 1,000"),
-        (AgentLimits(max_prompt_bytes=10), {"prompt": "12345", "context": {"abc": "def"}}, "has 18 bytes"),
+        (
+            AgentLimits(prompt=PromptLimit(characters=1000)),
+            {"prompt": "x" * 1001},
+            "has 1,001 characters; codex takes at most",
+        ),
+        (
+            AgentLimits(prompt=PromptLimit(bytes=1000)),
+            {"prompt": "é" * 501},
+            "has 1,002 bytes; codex takes at most 1,000",
+        ),
+        (AgentLimits(prompt=PromptLimit(bytes=10)), {"prompt": "12345", "context": {"abc": "def"}}, "has 18 bytes"),
     ):
         error = refusal(limits, **fields)
         assert isinstance(error, PromptTooLong)
         assert words in error.message
-    validate(request("é" * 1000), AgentLimits(max_prompt_characters=1000, max_prompt_bytes=2000), agent="codex")
+    validate(request("é" * 1000), AgentLimits(prompt=PromptLimit(characters=1000, bytes=2000)), agent="codex")
     validate(request("x" * 2_000_000), AgentLimits(), agent="codex")
 
 

@@ -136,3 +136,14 @@ def test_a_log_has_no_secret_and_no_forged_record_and_prompts_only_with_debug(
     logger.info("sent %s\n::error::forged \x1b[2J", GITHUB_TOKEN)
     logger.debug("prompt of a.py:\nkey %s\nINFO codeloupe: forged\n::error::x\x1b", GITHUB_TOKEN)
     assert capsys.readouterr().err.splitlines() == shown
+
+
+@pytest.mark.defect("E25")
+def test_a_stack_trace_is_shown_only_with_debug_and_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    for debug in (False, True):
+        logging.getLogger("codeloupe").handlers.clear()
+        set_up_logging(verbose=True, debug=debug)
+        logging.getLogger("codeloupe.sample").error("it failed", exc_info=RuntimeError(f"bad {GITHUB_TOKEN}"))
+        first, *others = capsys.readouterr().err.splitlines()
+        assert first == "ERROR codeloupe.sample: it failed"
+        assert others == (["    RuntimeError: bad [redacted]"] if debug else [])

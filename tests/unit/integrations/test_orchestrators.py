@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import codeloupe
 from codeloupe.config.schema import Settings
-from codeloupe.errors import ConnectionFailed, RevisionError
+from codeloupe.errors import CodeloupeError, ConnectionFailed, RevisionError
 from codeloupe.findings.verdict import conclude
 from codeloupe.integrations import (
     CodeReviewer,
@@ -227,15 +227,19 @@ def test_the_report_of_an_unfinished_review_lists_what_was_found_so_far(tmp_path
         (outcome(failed=("no reviewers",), errors=(model.ReviewError("fatal", "none"),)), "no reviewers", True),
     ],
 )
-def test_a_failure_is_kept_as_a_message_and_its_trace_is_in_the_log(
+def test_a_failure_is_a_message_and_the_log_has_its_trace(
     ending: Any, parse_error: str, is_fatal: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "swordfish-" * 3)
     caplog.clear()
+    caplog.set_level(logging.DEBUG, logger="codeloupe")
     result, warnings = ask(Script(ending))
     assert (result.passed, result.parse_error, result.fatal_error) == (False, parse_error, is_fatal)
     assert warnings == [parse_error]
-    assert ("Traceback" in caplog.text) == isinstance(ending, Exception)
+    assert "swordfish" not in caplog.text
+    traced = [record.levelno for record in caplog.records if "Traceback" in caplog.handler.format(record)]
+    level = logging.DEBUG if isinstance(ending, CodeloupeError) else logging.ERROR
+    assert traced == ([level] if isinstance(ending, Exception) else [])
 
 
 def test_commits_are_reviewed_one_by_one_and_their_results_are_one_without_commits_the_range_is_reviewed() -> None:
@@ -306,6 +310,9 @@ def test_the_log_names_the_reviewer_which_does_not_override_a_disabled_setting(
         "Starting review for main..HEAD with agent_sdk",
         "Initializing code reviewer: offline",
     ]
+    caplog.clear()
+    make_reviewer(Settings(agents=("agent_sdk", "codex")))
+    assert caplog.messages == ["Initializing code reviewer: the first usable agent of agent_sdk, codex"]
     assert CodeReviewer().overrides_disabled_setting() is False
     names = [WorkdirReviewer(settings=settings).name for settings in (Settings(reviewer_type="codex"), None)]
     assert names == ["codex", "auto"]

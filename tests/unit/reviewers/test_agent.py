@@ -372,11 +372,11 @@ def test_an_unexpected_error_or_a_crash_fails_its_unit_alone_with_a_stack_trace(
 
     result, _ = review(make_plan(tmp_path, FILES), ScriptedAgent([answer()]), ask=ask)
     assert reasons(result) == {"a.py": "unexpected error: RuntimeError: nobody thought of this"}
-    assert any(record.exc_info for record in caplog.records if record.levelno == logging.WARNING)
+    assert [record.levelno for record in caplog.records if record.exc_info] == [logging.ERROR]
     caplog.clear()
     result, _ = result_of(tmp_path, errors.Crashed("the SDK failed: boom", agent="scripted"))
     assert reasons(result) == {"a.py": "agent crashed: the SDK failed: boom"}
-    assert any(record.exc_info for record in caplog.records)
+    assert [record.levelno for record in caplog.records if record.exc_info] == [logging.ERROR]
 
 
 class TestFailover:

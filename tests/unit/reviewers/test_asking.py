@@ -109,7 +109,7 @@ def test_an_exhausted_budget_is_one_error_for_all_units_that_were_not_started(tm
     [
         (errors.TimedOut, errors.NotInstalled, "timeout", "timeout"),
         (errors.NotLoggedIn, errors.TimedOut, "timeout", "timeout"),
-        (errors.TimedOut, errors.Crashed, "timeout", "codex: timeout; gemini: agent crashed: no answer"),
+        (errors.TimedOut, errors.Crashed, "agent_crashed", "codex: timeout; gemini: agent crashed: no answer"),
         (
             errors.NotInstalled,
             errors.NotLoggedIn,

@@ -56,6 +56,8 @@ _BY_TEXT = kinds.patterns(
     ("prompt is too long|context_length_exceeded|maximum context length|context window", kinds.TOO_LONG),
     ("exceeds the maximum number of tokens", kinds.TOO_LONG),
     ("overloaded", kinds.OVERLOADED),
+    # The code of OpenAI's services for a prompt that their filter stops.
+    ("content_filter", kinds.REFUSED),
 )
 # By the name of the exception or of one of its causes, since the packages they come from are loaded late.
 _BY_NAME = {
@@ -205,7 +207,8 @@ class ApiAgent:
     def _target(self, name: str | None) -> Target:
         """Where the model of this name is asked. Raises InvalidRequest when that is unknown."""
         if not name:
-            raise errors.InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
+            message = f"{NAME} does not know which model to ask"
+            raise errors.InvalidRequest(message, agent=NAME, hint=_CHOOSE, unusable=True)
         # Who answers for a model that is named without its provider.
         own = _split(self._model or "")[0] or (None if self._base_url is None else _COMPATIBLE)
         vendor, model = _split(name)

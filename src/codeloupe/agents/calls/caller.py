@@ -26,17 +26,15 @@ from codeloupe.agents.calls.ledger import LedgerCalls
 from codeloupe.agents.calls.limiter import Limiter, Timing
 from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
 from codeloupe.agents.calls.retry import Attempts, RetryPolicy
+from codeloupe.agents.calls.transcript import label_of, log_answer, log_failed_call, log_prompt
 from codeloupe.agents.calls.validation import validate, validate_types
-from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
+from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, RateLimited
 from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, FellBack, same_vendor
 from codeloupe.model.ports import Agent, AgentEventSink
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.shared import SharedCalls
     from codeloupe.store.interface import Ledger
-
-# They tell the ledger what a prompt was made with, and nobody else anything.
-_LABELS_FOR_KEYS = ("fence", "prompt_version", "trust", "fresh")
 
 KeyOf = Callable[[AgentRequest, Agent], str | None]
 ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]
@@ -149,8 +147,7 @@ class AgentCaller:
         validate_types(request, agent=first)
         masked_emit = masked_sink(emit)
         started = self.timing.clock()
-        label = " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
-        masked_emit(AgentStarted(first, request.model, label))
+        masked_emit(AgentStarted(first, request.model, label_of(request)))
 
         ended: object = None
         try:
@@ -175,19 +172,21 @@ class AgentCaller:
         self, request: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink, *, chain: Sequence[Agent]
     ) -> AgentResult:
         """The result of the first agent that can be used, with a note for each one before it."""
-        # After any other failure than a missing program or login, or a quota, another agent would not do better.
         failures: list[AgentError] = []
-        for position, agent in enumerate(agents, start=1):
+        for position, agent in enumerate(agents):
+            if failures:
+                emit(FellBack(agents[position - 1].name, agent.name, failures[-1].message))
             try:
                 result = await self._ask(request, agent, emit, chain=chain)
                 notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
                 return replace(result, notes=(*notes, *result.notes))
             except AgentError as error:
-                if not isinstance(error, NotInstalled | NotLoggedIn | RateLimited) or position == len(agents):
-                    _add_earlier(error, failures)
-                    raise
-                emit(FellBack(agent.name, agents[position].name, error.message))
                 failures.append(error)
+                # After any other failure, another agent would not do better.
+                if not error.unusable and not isinstance(error, RateLimited):
+                    break
+        if failures:
+            raise _failure_of_all(failures)
         raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
 
     async def _ask(
@@ -203,6 +202,7 @@ class AgentCaller:
         try:
             validate(request, agent.limits, agent=agent.name)
             sent, masked = masked_request(request) if self.options.mask_prompts else (request, ())
+            log_prompt(sent, agent.name)
 
             async def ask() -> AgentResult:
                 result = await self._watched(Attempts(self, agent, sent, emit, is_last=agent is chain[-1]))
@@ -218,7 +218,9 @@ class AgentCaller:
                 )
         except CodeloupeError as error:
             mask_error(error)
+            log_failed_call(request, agent.name, error)
             raise
+        log_answer(request, agent.name, result)
         return replace(result, notes=(*result.notes, *masked, *notes))
 
     async def _watched(self, attempts: Attempts) -> AgentResult:
@@ -250,11 +252,25 @@ class AgentCaller:
         return ()
 
 
-def _add_earlier(error: AgentError, earlier: Sequence[AgentError]) -> None:
-    if earlier:
-        story = (f"{one.agent}: {one.message}".replace(f"{one.agent}: {one.agent}", one.agent) for one in earlier)
-        error.message = f"{error.message} (before it, {'; '.join(story)})"
-        error.args = (error.message,)
-        hints = dict.fromkeys(one.hint for one in (*earlier, error) if one.hint)
-        # One may say what another says too: the same package brings two of the agents.
-        error.hint = "; or ".join(hint for hint in hints if not any(hint in other for other in hints if other != hint))
+def _failure_of_all(failures: Sequence[AgentError]) -> AgentError:
+    """Return the error of a call that no agent answered.
+
+    It is the error of the last agent that could be used; if none could be, that of the first agent. Its message names
+    every agent and why it did not answer, in the order asked.
+    """
+    usable = [failure for failure in failures if not failure.unusable]
+    decisive = usable[-1] if usable else failures[0]
+    if len(failures) == 1:
+        return decisive
+    reasons: list[str] = []
+    for failure in failures:
+        named = failure.message.startswith(failure.agent)
+        reasons.append(failure.message if named else f"{failure.agent}: {failure.message}")
+    summary = "no agent answered" if usable else "no agent can be used"
+    decisive.message = f"{summary}: {'; '.join(reasons)}"
+    decisive.args = (decisive.message,)
+    hints = dict.fromkeys(failure.hint for failure in failures if failure.hint)
+    # One may contain another: the same package brings two of the agents.
+    distinct = [hint for hint in hints if not any(hint in other for other in hints if other != hint)]
+    decisive.hint = "; or ".join(distinct)
+    return decisive

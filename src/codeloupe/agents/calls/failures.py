@@ -45,7 +45,11 @@ UNREACHED = Kind(
     "got no usable reply from the service",
     "check the network, the proxy and the address of the service",
 )
-TOO_LONG = Kind(errors.PromptTooLong, "was given a prompt that is too long", "send less at once")
+TOO_LONG = Kind(
+    errors.PromptTooLong,
+    "was given a prompt that is too long",
+    "shorten the prompt or its context, or use an agent that takes more; effort: high makes smaller units",
+)
 CUT_OFF = Kind(errors.OutputInvalid, "was cut off in the middle of its answer", "ask for a shorter answer")
 EMPTY = Kind(errors.OutputInvalid, "ended well, but its answer is empty", "ask again, or with another prompt or model")
 REFUSED = Kind(

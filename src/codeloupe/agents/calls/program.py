@@ -464,7 +464,7 @@ class ProgramAgent(ABC):
             found=version is not None and not problem,
             version=version,
             logged_in=logged_in,
-            how_to_fix=problem or ("" if logged_in else self._how_to_log_in(path)),
+            how_to_fix=problem or ("" if logged_in else self._login_hint(path)),
             default_model=self.source.get(self.model_variable) or None,
             path=str(path),
         )
@@ -505,20 +505,28 @@ class ProgramAgent(ABC):
         """The program that a run starts. Raises NotInstalled, and NotLoggedIn where it is known not to have a login."""
         path = self.find()
         if self._has_login() is False:
-            message = f"{self.name} cannot be asked: there is no key in the environment, and no login of the program"
-            raise errors.NotLoggedIn(message, agent=self.name, hint=self.program.log_in)
+            message = f"{self.name} cannot be asked: {self._why_not_logged_in()}"
+            raise errors.NotLoggedIn(message, agent=self.name, hint=self._how_to_log_in(path))
         return path
 
     def _has_login(self) -> bool | None:
-        """Whether there is a key or a login. None when nobody can know."""
+        """Return whether there is a key or a login; None if that cannot be known."""
         try:
             return self.key_name is not None or (self.user_folder / self.login_file).is_file()
         except OSError:
             return None
 
+    def _why_not_logged_in(self) -> str:
+        """Return why the program cannot authenticate."""
+        return "there is no key in the environment, and no login of the program"
+
     def _how_to_log_in(self, _path: Path) -> str:
-        """What to do where there is no login."""
+        """Return what to do without a login."""
         return self.program.log_in
+
+    def _login_hint(self, path: Path) -> str:
+        """Return what a user has to know about a login that is missing or unknown."""
+        return self._how_to_log_in(path)
 
     def _prompt_input(self, request: AgentRequest) -> str:
         return full_prompt(request)

@@ -170,7 +170,8 @@ class Attempts:
     def _refuse_unusable(self) -> None:
         error = self.unusable.get(self.agent.name) if not self.is_last else None
         if error is not None:
-            raise type(error)(error.message, agent=self.agent.name, hint=error.hint, attempts=0) from error
+            kind = type(error)
+            raise kind(error.message, agent=self.agent.name, hint=error.hint, attempts=0, unusable=True) from error
 
     async def _wait(self, place: Awaitable[None], deadline: float) -> None:
         left = deadline - self.timing.clock()
@@ -195,8 +196,8 @@ class Attempts:
             except (errors.RateLimited, errors.Overloaded) as error:
                 self._refused(error, shared)
                 raise
-            except (errors.NotInstalled, errors.NotLoggedIn) as error:
-                if not self.is_last:
+            except errors.AgentError as error:
+                if error.unusable and not self.is_last:
                     self.unusable.setdefault(agent.name, error)
                 raise
             spend(result)

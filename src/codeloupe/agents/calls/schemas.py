@@ -22,6 +22,7 @@ from codeloupe.model.agent import AgentResult
 from codeloupe.system.json_values import exact_value, refuse_unsound
 
 _MAX_STRICT_DEPTH = 60
+_SHOWN_CHARACTERS = 200
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),),
     "array": (list,), "object": (dict,),
@@ -187,7 +188,14 @@ def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
     if not reason:
         return replace(result, structured=value)
     hint = "make the schema or the prompt simpler, or ask another model; the raw output is kept"
-    raise no_answer(result, f"is not what the schema asks for: {reason}", hint, output=said)
+    why = f"is not what the schema asks for: {reason}; it begins with: {_beginning(said)}"
+    raise no_answer(result, why, hint, output=said)
+
+
+def _beginning(text: str) -> str:
+    """Return the first words of an answer on one line, for a message."""
+    line = one_line(text)
+    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]} ..."
 
 
 def _violation_of(value: Any, schema: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from codeloupe.agents.calls.failures import TOO_LONG
 from codeloupe.agents.calls.schemas import SchemaError, check_schema
 from codeloupe.errors import InvalidRequest, PromptTooLong
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
@@ -46,17 +47,15 @@ def validate_types(request: AgentRequest, *, agent: str) -> None:
 def refuse_length(
     prompt: str, limits: AgentLimits, *, agent: str, what: str = "the prompt, its context included,"
 ) -> None:
-    """Raises PromptTooLong for a prompt that the agent does not take."""
+    """Raise PromptTooLong, with the size and the limit, for a prompt that the agent does not accept."""
     sizes = (
-        (len(prompt), limits.max_prompt_characters, "characters"),
-        (len(prompt.encode()), limits.max_prompt_bytes, "bytes"),
+        (len(prompt), limits.prompt.characters, "characters"),
+        (len(prompt.encode()), limits.prompt.bytes, "bytes"),
     )
     for size, most, unit in sizes:
         if most is not None and size > most:
             message = f"{what} has {size:,} {unit}; {agent} takes at most {most:,}"
-            raise PromptTooLong(
-                message, agent=agent, hint="send less at once, or use an agent that takes more", attempts=0
-            )
+            raise PromptTooLong(message, agent=agent, hint=TOO_LONG.hint, attempts=0)
 
 
 def _refuse(problems: _Problems, agent: str) -> None:

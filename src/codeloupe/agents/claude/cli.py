@@ -38,7 +38,15 @@ from codeloupe.agents.calls.program import (
     agent_environment,
     user_home,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.model.agent import (
+    AGENTS,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    PermissionMode,
+    TokenUsage,
+    full_prompt,
+)
 from codeloupe.system.process import Completed, find_program
 from codeloupe.system.regex import regex
 
@@ -124,6 +132,7 @@ _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "not
 _SCHEMA_TOOL = "StructuredOutput"
 # Why a model stops that has said all it had to say.
 _WHOLE = ("end_turn", "stop_sequence", "tool_use", None)
+_REFUSAL = "refusal"
 _MAX_CHARACTERS = 1024 * 1024
 
 
@@ -228,6 +237,8 @@ class ClaudeReading(Reading):
             # Without an error the text is the model's, and may say "overloaded" about a function.
             program_text = "" if result.get("is_error") is False else text
             raise self.error(_kind(program_text, status, result), text, status=status, retry_after_seconds=wait)
+        if result.get("stop_reason") == _REFUSAL:
+            raise self.error(kinds.REFUSED, text, status=status)
         if not output.strip() and structured is None:
             raise self.error(kinds.EMPTY, text, status=status)
         self._compare_answers(output, structured)
@@ -329,7 +340,7 @@ def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
         reason = subtype or "no reason is known"
     if known := _BY_REASON.get(reason):
         return known
-    if result.get("stop_reason") == "refusal":
+    if result.get("stop_reason") == _REFUSAL:
         return kinds.REFUSED
     by_status = kinds.kind_of_status(status)
     # The service tells some of what is wrong with an account or a prompt by a status for wrong requests.
@@ -363,11 +374,8 @@ def bundled_program() -> Path | None:
 class ClaudeAgent(ProgramAgent):
     """What both claude agents share. Without a configured program, the one in the Agent SDK's package will do too."""
 
-    # By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
-    # than 10 MB of input is refused whatever the model.
     limits = AgentLimits(
-        max_prompt_bytes=10_000_000,
-        max_prompt_characters=2_800_000,
+        prompt=AGENTS["claude_cli"].prompt_limit,
         own_tokens=2_300,
         **dict.fromkeys(
             ("schema", "turns", "budget", "resume", "fork", "tools", "writes", "fallback", "confined"), True

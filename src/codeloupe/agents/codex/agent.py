@@ -32,7 +32,15 @@ from codeloupe.agents.calls.program import (
 )
 from codeloupe.agents.calls.schemas import schema_words, strict_schema, without_fillers
 from codeloupe.errors import AgentError, Crashed, InvalidRequest
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.model.agent import (
+    AGENTS,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    PermissionMode,
+    TokenUsage,
+    full_prompt,
+)
 from codeloupe.system.json_values import parsed
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
@@ -45,8 +53,9 @@ _SANDBOXES = {PermissionMode.ACCEPT_EDITS: "workspace-write", PermissionMode.BYP
 _SAID = ("agent_message", "reasoning", "error")
 # The one tool that there is: commands in a sandbox.
 _SHELL = "shell"
-# What the program writes to its log: beside errors, a line for each reply, since it reports no status elsewhere.
-_LOG_FILTER = "error,codex_http_client::client=debug"
+# What the program writes to its log: beside errors, a line for each reply and for each event that it ignores. It
+# reports a status and a refusal nowhere else.
+_LOG_FILTER = "error,codex_http_client::client=debug,codex_api::sse::responses=debug"
 _OFF = ("analytics", "agents", "skills.bundled", "tools.experimental_request_user_input")
 _FEATURES_OFF = (
     "apps", "enable_request_compression", "goals", "hooks", "image_generation", "memories", "multi_agent", "plugins",
@@ -71,7 +80,11 @@ _MAX_LEVELS = 8
 _MAX_DIRECTORIES = 4000
 _STATUS = regex(r"(?:unexpected status|last status:) (\d{3})\b")
 # Lines of the log, which the program keeps because we ask for it.
-_LOGGED = regex(r"^\S+ +DEBUG codex_http_client.*$", re.MULTILINE)
+_LOGGED = regex(r"^\S+ +DEBUG codex_(?:http_client|api::sse).*$", re.MULTILINE)
+_LOGGED_REPLY = regex(r"^\S+ +DEBUG codex_http_client.*$", re.MULTILINE)
+_LOGGED_REFUSAL = regex(
+    r"^\S+ +DEBUG codex_api::sse::responses: unhandled responses event: \"response\.refusal\.done\"$", re.MULTILINE
+)
 _REPLIED = regex(r": Request completed method=POST .{0,2000}? status=(\d{3})\b")
 _RETRY_AFTER = regex(r'"retry-after": "(\d{1,7})"')
 _TRY_AGAIN_AT = regex(
@@ -185,6 +198,8 @@ class CodexReading(Reading):
         if asked is not None and (asked.lower() == had) is request.fork_session:
             what = f"went on in the session {had}, which is not what was asked of the session {asked}"
             raise self.error(replace(kinds.UNKNOWN_SESSION, what=what))
+        if _LOGGED_REFUSAL.search(completed.stderr):
+            raise self.error(kinds.REFUSED)
         if not self.output.strip():
             raise self.error(kinds.EMPTY)
         structured, schema = None, request.output_schema
@@ -198,7 +213,7 @@ class CodexReading(Reading):
 
     def failed(self, text: str, *, stderr: str, now: datetime) -> AgentError:
         """The error of a turn that failed, by the sentence about it and the log of the last reply; `now` is local."""
-        *_, last = ("", *_LOGGED.findall(stderr))
+        *_, last = ("", *_LOGGED_REPLY.findall(stderr))
         replied, wait = _REPLIED.search(last), None
         status = int(replied[1]) if replied and int(replied[1]) >= 400 else None
         if status is not None and (asked := _RETRY_AFTER.search(last)):
@@ -240,7 +255,9 @@ class CodexAgent(ProgramAgent):
         name, "codex", "npm install -g @openai/codex", log_in="set OPENAI_API_KEY, or run `codex login`"
     )
     limits = AgentLimits(
-        max_prompt_characters=1_048_576, schema=True, resume=True, fork=True, tools=True, writes=True, own_tokens=5_000
+        prompt=AGENTS[name].prompt_limit,
+        own_tokens=5_000,
+        **dict.fromkeys(("schema", "resume", "fork", "tools", "writes"), True),
     )
     reading = CodexReading
     key_names = ("CODEX_API_KEY", "OPENAI_API_KEY")

@@ -33,8 +33,16 @@ from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import Message, ProgramAgent, Reading, agent_environment, user_home
 from codeloupe.agents.calls.schemas import schema_words
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
-from codeloupe.system.json_values import exact_value
+from codeloupe.model.agent import (
+    AGENTS,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    PermissionMode,
+    TokenUsage,
+    full_prompt,
+)
+from codeloupe.system.json_values import exact_value, parsed
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
@@ -84,16 +92,21 @@ _VARIABLES = {
     "GEMINI_RESTRICTED_MODE": "true",
     "GEMINI_CLI_TRUST_WORKSPACE": "false",
 }
-# How the program proves who asks, by its own names, and the variables for each.
-_KEY, _CLOUD, _GOOGLE = "gemini-api-key", "vertex-ai", "oauth-personal"
+# The program's own names for the ways to authenticate, and the variables for each.
+_KEY = "gemini-api-key"
+_CLOUD = "vertex-ai"
+_GOOGLE = "oauth-personal"
 _LOGIN_NAMES = {
     _KEY: ("GEMINI_API_KEY",),
     _CLOUD: (
         "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_PROJECT",
         "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_VERTEX_BASE_URL",
     ),
-    _GOOGLE: ("GOOGLE_CLOUD_PROJECT",),
+    _GOOGLE: ("GOOGLE_CLOUD_ACCESS_TOKEN", "GOOGLE_CLOUD_PROJECT", "GOOGLE_GENAI_USE_GCA"),
 }  # fmt: skip
+_MAX_SETTINGS_BYTES = 1024 * 1024
+_ORGANISATION = "for the login of an organisation with a Gemini Code Assist licence, set GOOGLE_CLOUD_PROJECT"
+_LOG_IN = f"set GEMINI_API_KEY; for Vertex AI, set GOOGLE_GENAI_USE_VERTEXAI=true; {_ORGANISATION}"
 JOINER = "\u2060"
 _MENTION = regex(r"@(?=\S)")
 _ESCAPED_JOINER = regex(r"@\\u2060", re.IGNORECASE)
@@ -140,7 +153,12 @@ _BELOW_STATUS = kinds.patterns(
     (r"unexpected token|not valid json|fetch failed|terminated|socket|econn|enotfound", kinds.UNREACHED),
     (r"eai_again|etimedout|certificate|network|timed? ?out", kinds.UNREACHED),
 )
-_BY_STDERR = kinds.patterns((r"unknown arguments?:", kinds.TOO_OLD), (r"node.{0,3}: no such file", kinds.WITHOUT_NODE))
+_BY_STDERR = kinds.patterns(
+    (r"unknown arguments?:", kinds.TOO_OLD),
+    (r"node.{0,3}: no such file", kinds.WITHOUT_NODE),
+    # Google refuses a login with exit code 1: a personal account, or one that needs a project.
+    (r"IneligibleTierError:|ProjectIdRequiredError:|InvalidNumericProjectIdError:", kinds.NOT_LOGGED_IN),
+)
 
 
 class GeminiReading(Reading):
@@ -277,10 +295,10 @@ class GeminiAgent(ProgramAgent):
     name = "gemini"
     program = kinds.Program(
         *(name, "gemini", "npm install -g @google/gemini-cli@latest"),
-        log_in="set GEMINI_API_KEY, or start gemini in a terminal and log in",
+        log_in=_LOG_IN,
     )
     limits = AgentLimits(
-        max_prompt_bytes=2 * 1024 * 1024,
+        prompt=AGENTS[name].prompt_limit,
         own_tokens=1_800,
         **dict.fromkeys(("turns", "resume", "fork", "tools", "writes", "confined"), True),
     )
@@ -299,12 +317,47 @@ class GeminiAgent(ProgramAgent):
 
     @property
     def login(self) -> str | None:
-        """The login that there is; of several, the one that the program would take."""
-        if self.source.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true"):
+        """Return how the program authenticates, by its own name for it; None if it cannot.
+
+        Vertex AI if the user chose it for the program, else the key, else a Google login. A Google login without a
+        project is a personal one, which Google no longer accepts.
+        """
+        if self._wants_vertex() and self._has_vertex():
             return _CLOUD
         if self.key_name:
             return _KEY
-        return _GOOGLE if super()._has_login() else None
+        if self._has_google_login() and self.source.get("GOOGLE_CLOUD_PROJECT"):
+            return _GOOGLE
+        return None
+
+    def _wants_vertex(self) -> bool:
+        is_set = self.source.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true")
+        return is_set or self._selected_type() == _CLOUD
+
+    def _has_vertex(self) -> bool:
+        has_project = self.source.get("GOOGLE_CLOUD_PROJECT") and self.source.get("GOOGLE_CLOUD_LOCATION")
+        return bool(self.source.get("GOOGLE_API_KEY") or has_project)
+
+    def _has_google_login(self) -> bool:
+        has_token = self.source.get("GOOGLE_GENAI_USE_GCA") and self.source.get("GOOGLE_CLOUD_ACCESS_TOKEN")
+        return bool(has_token or self._has_login_file())
+
+    def _has_login_file(self) -> bool:
+        try:
+            return (self.user_folder / self.login_file).is_file()
+        except OSError:
+            return False
+
+    def _selected_type(self) -> str:
+        """Return the way to authenticate that the user selected in the program; nothing if that is not known."""
+        try:
+            with (self.user_folder / "settings.json").open("rb") as stream:
+                settings = parsed(stream.read(_MAX_SETTINGS_BYTES).decode("utf-8", "replace"))
+        except (OSError, ValueError):
+            return ""
+        if not isinstance(settings, dict):
+            return ""
+        return Message(settings).part("security").part("auth").text("selectedType")
 
     def service_of(self, _request: AgentRequest) -> str | None:
         """Which service is asked, as far as the settings and the environment tell."""
@@ -313,8 +366,52 @@ class GeminiAgent(ProgramAgent):
         names = ("GOOGLE_VERTEX_BASE_URL", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
         return " ".join((_CLOUD, *(f"{name}={self.source.get(name)}" for name in names)))
 
-    def _has_login(self) -> bool:
-        return self.login is not None
+    def credential_of(self, request: AgentRequest) -> str | None:
+        """Return the key that it asks with; None for a login or for credentials of the cloud."""
+        if self.login == _CLOUD:
+            return self.source.get("GOOGLE_API_KEY")
+        return super().credential_of(request)
+
+    def _has_login(self) -> bool | None:
+        """Return whether it can authenticate; None if only a call to Google would show that."""
+        login = self.login
+        if login is None:
+            return False
+        if login == _KEY or (login == _CLOUD and self.source.get("GOOGLE_API_KEY")):
+            return True
+        return None
+
+    def _why_not_logged_in(self) -> str:
+        """Return why the program cannot authenticate."""
+        if self._wants_vertex():
+            return "Vertex AI is chosen, but neither a key nor a project and a location are set"
+        if self._has_google_login():
+            return "a personal Google login no longer works, since Google ended these logins in June 2026"
+        if self.source.get("GOOGLE_API_KEY"):
+            return "GOOGLE_API_KEY is for Vertex AI, which is not chosen"
+        return super()._why_not_logged_in()
+
+    def _how_to_log_in(self, _path: Path) -> str:
+        """Return what to do without a login."""
+        if self._wants_vertex():
+            return "set GOOGLE_API_KEY, or GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION; or set GEMINI_API_KEY"
+        if self._has_google_login():
+            return f"set GEMINI_API_KEY; {_ORGANISATION}"
+        if self.source.get("GOOGLE_API_KEY"):
+            return "set GOOGLE_GENAI_USE_VERTEXAI=true too, or put the key into GEMINI_API_KEY"
+        return self.program.log_in
+
+    def _login_hint(self, path: Path) -> str:
+        """Return what a user has to know about a login that is missing, or that only a call can try."""
+        match self.login:
+            case "oauth-personal":
+                return (
+                    "only a first call shows whether Google accepts this login: it needs the licence of an"
+                    " organisation, and a personal login no longer works; to be sure, set GEMINI_API_KEY"
+                )
+            case "vertex-ai":
+                return "only a first call shows whether the credentials work; to be sure, set GOOGLE_API_KEY"
+        return f"{self._why_not_logged_in()}: {self._how_to_log_in(path)}"
 
     async def _usable_program(self) -> Path:
         """The program. Raises NotInstalled, also for one that is too old: it would trust the directory it runs in."""
@@ -356,8 +453,19 @@ class GeminiAgent(ProgramAgent):
             parts = (request.system_prompt, request.append_system_prompt)
             file.write_text("\n\n".join(part for part in parts if part), encoding="utf-8")
             own["GEMINI_SYSTEM_MD"] = str(file)
-        names = (*_LOGIN_NAMES[self.login or _KEY], "GEMINI_MODEL", "GOOGLE_GENAI_API_VERSION")
+        login = self.login or _KEY
+        if login == _CLOUD:
+            own |= self._vertex_variables()
+        names = (*_LOGIN_NAMES[login], "GEMINI_MODEL", "GOOGLE_GENAI_API_VERSION")
         return agent_environment(self.source, root, names=names, settings=own)
+
+    def _vertex_variables(self) -> dict[str, str]:
+        """Return what shows the program the user's Google Cloud credentials: it would look for them in its home."""
+        folder = self.source.get("CLOUDSDK_CONFIG") or user_home(self.source) / ".config" / "gcloud"
+        file = Path(folder, "application_default_credentials.json").absolute()
+        if self.source.get("GOOGLE_APPLICATION_CREDENTIALS") or not file.is_file():
+            return {}
+        return {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
 
     def _arguments(self, request: AgentRequest, root: Path) -> tuple[str, ...]:
         """The flags; the settings of the call, and the way to a login that is kept in files, are put into its home."""
@@ -386,7 +494,7 @@ class GeminiAgent(ProgramAgent):
         if request.permission_mode is PermissionMode.BYPASS:
             (folder / "policies").mkdir()
             (folder / "policies" / "bypass.toml").write_text(_ALL_COMMANDS, encoding="utf-8")
-        if login == _GOOGLE:
+        if login == _GOOGLE and self._has_login_file():
             (folder / self.login_file).symlink_to(self.user_folder / self.login_file)
         model = () if request.model is None else (f"--model={request.model}",)
         return ("--output-format=stream-json", *model, *self._session_flags(request, folder))
