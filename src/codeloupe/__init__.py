@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 __all__ = ["__version__"]
 __all__ += ["Runtime", "preview", "review", "review_commits", "run_agent"]
-__all__ += ["Pipeline", "RunOptions", "RunRecord", "resume_run"]
+__all__ += ["Pipeline", "RunOptions", "RunRecord", "StageRequest", "resume_run"]
 __all__ += ["CodeReviewer", "ReviewResult", "make_reviewer"]
 __all__ += ["WorkdirReviewResult", "WorkdirReviewer", "make_workdir_reviewer"]
 __all__ += ["BaseScope", "CommitScope", "DefaultScope", "DiffScope", "PullRequestScope", "RangeScope", "StagedScope"]
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Finding, Severity
-    from codeloupe.model.pipeline import RunRecord
+    from codeloupe.model.pipeline import RunRecord, StageRequest
     from codeloupe.model.ports import Agent
     from codeloupe.model.review import Preview, Review, Verdict
     from codeloupe.model.scope import (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -215,8 +214,6 @@ class Runtime:
                 request,
                 model=request.model or settings.model,
                 timeout_seconds=settings.agent_timeout_seconds if is_open else request.timeout_seconds,
-                # The caller's own, which may change while the call waits.
-                output_schema=deepcopy(request.output_schema),
             )
             agents = [self._calls.agent(name, settings) for name in self._calls.names(settings)]
             key_of = await agent_key(asked, trust=trust_of(trusted=not settings.untrusted))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import msgspec.json
@@ -19,6 +18,7 @@ from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES, AgentName, ReviewerName
 from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
+from codeloupe.model.frozen import FrozenDict
 from codeloupe.model.review import UNREAD_CLASSES
 
 SeverityWord = Literal["critical", "high", "medium", "low", "P0", "P1", "P2", "P3"]
@@ -31,7 +31,7 @@ _AGENTS = kinds.list_of(
 _EFFORT = kinds.one_of(*(effort.value for effort in Effort), meaning=Effort)
 _FAIL_OR_PASS = kinds.one_of("fail", "pass")
 _BRANCH, _DOLLARS = optional(kinds.BRANCH), optional(kinds.DOLLARS)
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NONE: Mapping[str, Any] = FrozenDict()
 _HEADER = """\
 # Settings of codeloupe for this repository.
 #
@@ -279,9 +279,6 @@ class Settings(Struct, frozen=True, kw_only=True):
         "Let an agent run any command without asking, when a call asks for that by name.", on=False, user_only=True
     )
 
-    def __hash__(self) -> int:
-        return hash(tuple(getattr(self, key) for key in KEYS if key not in ("own_experts", "commit_experts")))
-
     def __post_init__(self) -> None:
         for key, about in ABOUT.items():
             value = getattr(self, key)
@@ -300,10 +297,10 @@ USER_KEYS = frozenset(key for key, about in ABOUT.items() if about.user_only)
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it."""
-    return (
-        value.label if isinstance(value, Severity) else msgspec.json.decode(msgspec.json.encode(value, enc_hook=dict))
-    )
+    """Return a value as JSON has it."""
+    if isinstance(value, Severity):
+        return value.label
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def plain_values(settings: Settings) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec import Struct
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+from codeloupe.model.frozen import FrozenDict, FrozenStruct
+
+_NOTHING: Mapping[str, str] = FrozenDict()
 
 
 class PermissionMode(StrEnum):
@@ -43,8 +44,8 @@ class DefaultSeconds(float):
     """A time that nobody chose: the settings may say otherwise, which they may not of one that a caller gave."""
 
 
-class AgentRequest(Struct, frozen=True, kw_only=True):
-    """What is asked of an agent. Serialisable, so that its content is its key in the ledger; mappings are copied.
+class AgentRequest(FrozenStruct, frozen=True, kw_only=True):
+    """One question to an agent. Its content is its key in the ledger; mappings are copied and frozen.
 
     `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text after
     the prompt, by title; `labels` are for events and logs. Where `model` or `timeout_seconds` is not given, that of the
@@ -70,15 +71,8 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     accept_any_output: bool = False
     resume_session: str | None = None
     fork_session: bool = False
-    context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-
-    def __post_init__(self) -> None:
-        # What is not a mapping is refused with a message when it is sent.
-        for name in ("context", "labels"):
-            given: object = getattr(self, name)
-            if isinstance(given, Mapping) and not isinstance(given, MappingProxyType):
-                force_setattr(self, name, MappingProxyType(dict(given)))
+    context: Mapping[str, str] = _NOTHING
+    labels: Mapping[str, str] = _NOTHING
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
