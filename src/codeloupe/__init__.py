@@ -11,7 +11,9 @@ __version__ = "0.1.0"
 
 __all__ = ["__version__"]
 __all__ += ["Runtime", "preview", "review", "review_commits", "run_agent"]
-__all__ += ["Pipeline", "RunOptions", "RunRecord", "StageRequest", "resume_run"]
+__all__ += ["preview_sync", "review_commits_sync", "review_sync", "run_agent_sync"]
+__all__ += ["Pipeline", "RunOptions", "RunRecord", "StageRequest"]
+__all__ += ["resume_run", "resume_run_sync", "run_pipeline", "run_pipeline_sync"]
 __all__ += ["CodeReviewer", "ReviewResult", "make_reviewer"]
 __all__ += ["WorkdirReviewResult", "WorkdirReviewer", "make_workdir_reviewer"]
 __all__ += ["BaseScope", "CommitScope", "DefaultScope", "DiffScope", "PullRequestScope", "RangeScope", "StagedScope"]
@@ -49,15 +51,25 @@ if TYPE_CHECKING:
         UncommittedScope,
     )
     from codeloupe.model.sweep import CommitQuery, CommitSweep
-    from codeloupe.pipelines.run import Pipeline, RunOptions, resume_run
-    from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
+    from codeloupe.pipelines.run import Pipeline, RunOptions
+    from codeloupe.runtime import Runtime, preview, resume_run, review, review_commits, run_agent, run_pipeline
+    from codeloupe.sync import (
+        preview_sync,
+        resume_run_sync,
+        review_commits_sync,
+        review_sync,
+        run_agent_sync,
+        run_pipeline_sync,
+    )
 else:
 
     def __getattr__(name: str) -> object:
         match name:
-            case "Runtime" | "preview" | "review" | "review_commits" | "run_agent":
+            case "Runtime" | "preview" | "resume_run" | "review" | "review_commits" | "run_agent" | "run_pipeline":
                 from codeloupe import runtime as home
-            case "Pipeline" | "RunOptions" | "resume_run":
+            case _ if name.endswith("_sync") and name in __all__:
+                from codeloupe import sync as home
+            case "Pipeline" | "RunOptions":
                 from codeloupe.pipelines import run as home
             case "CodeReviewer" | "ReviewResult" | "make_reviewer":
                 from codeloupe import integrations as home

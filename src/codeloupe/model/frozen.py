@@ -32,13 +32,16 @@ class FrozenDict(dict[_Key, _Value]):
 
 
 def frozen(value: Any) -> Any:
-    """Return a copy of a value in which each mapping is a FrozenDict and each list a tuple, at every depth."""
+    """Return a copy of a value in which each mapping is a FrozenDict, at every depth.
+
+    A list, which only a JSON Schema has, is copied and stays a list, so that the copy equals the original.
+    """
     if isinstance(value, FrozenDict):
         return value
     if isinstance(value, Mapping):
         return FrozenDict({key: frozen(item) for key, item in value.items()})
     if isinstance(value, list):
-        return tuple(frozen(item) for item in value)
+        return [frozen(item) for item in value]
     return value
 
 
