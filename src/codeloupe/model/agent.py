@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from codeloupe.model.event import EventBase
 from codeloupe.model.frozen import FrozenDict, FrozenStruct
 
 _NOTHING: Mapping[str, str] = FrozenDict()
@@ -156,49 +157,49 @@ class Availability(Struct, frozen=True, kw_only=True):
         return self.found and self.logged_in is not False and not self.lacks_model
 
 
-class AgentStarted(Struct, frozen=True):
-    """A call began; `label` names it for a person."""
+class AgentStarted(EventBase, frozen=True):
+    """A call began. `label` names it for a person, such as the unit of a review."""
 
     agent: str
     model: str | None
     label: str = ""
 
 
-class AttemptStarted(Struct, frozen=True):
-    """An attempt began; the first is 1."""
+class AttemptStarted(EventBase, frozen=True):
+    """An attempt of a call began, the first with number 1, `of` at most so many."""
 
     agent: str
     attempt: int
     of: int
 
 
-class AttemptFailed(Struct, frozen=True):
-    """An attempt failed; `retry_in_seconds` is None when it was the last."""
+class AttemptFailed(EventBase, frozen=True):
+    """An attempt failed with an error of the class `error`. `retry_in_seconds` is None if no retry follows."""
 
     agent: str
     attempt: int
-    kind: str
+    error: str
     message: str
     retry_in_seconds: float | None = None
 
 
-class TurnTaken(Struct, frozen=True):
-    """The agent finished a turn."""
+class TurnTaken(EventBase, frozen=True):
+    """The agent finished a turn, the first with number 1."""
 
     agent: str
     turn: int
 
 
-class ToolUsed(Struct, frozen=True):
-    """The agent used a tool; `detail` is short, such as a file name."""
+class ToolUsed(EventBase, frozen=True):
+    """The agent used a tool. `detail` is short, such as a file name."""
 
     agent: str
     tool: str
     detail: str = ""
 
 
-class TokensSpent(Struct, frozen=True):
-    """What the agent tells of its use so far; the cost is None when it tells none."""
+class TokensSpent(EventBase, frozen=True):
+    """The agent reported its usage so far. `cost_usd` is None if it reports no cost."""
 
     agent: str
     input_tokens: int
@@ -206,24 +207,24 @@ class TokensSpent(Struct, frozen=True):
     cost_usd: float | None = None
 
 
-class QuotaEnded(Struct, frozen=True):
-    """A quota ended; `opens_at` is when it opens again, where that is known; `waiting` whether we wait for it."""
+class QuotaEnded(EventBase, frozen=True):
+    """A quota is used up. `opens_at` is when it opens again, if known; `waiting` says whether the call waits for it."""
 
     agent: str
     opens_at: datetime | None
     waiting: bool
 
 
-class FellBack(Struct, frozen=True):
-    """Another agent takes over, and why."""
+class FellBack(EventBase, frozen=True):
+    """The next agent gets the question, and why."""
 
     from_agent: str
     to_agent: str
     reason: str
 
 
-class AgentFinished(Struct, frozen=True):
-    """A call ended, well or not; `stored` if the ledger has its answer."""
+class AgentFinished(EventBase, frozen=True):
+    """A call ended, with or without success. `stored` says that the ledger has its answer."""
 
     agent: str
     success: bool
