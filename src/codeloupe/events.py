@@ -35,13 +35,13 @@ from codeloupe.model.events import (
     UnitsPlanned,
     Warned,
 )
-from codeloupe.model.pipeline import PipelineEvent
+from codeloupe.model.pipeline import PipelineEvent, PipelineEventKind
 
 __all__ = ["AgentEvent", "AgentFinished", "AgentStarted", "AttemptFailed", "AttemptStarted", "FellBack", "QuotaEnded"]
 __all__ += ["TokensSpent", "ToolUsed", "TurnTaken"]
 __all__ += ["AgentActivity", "ChangeRead", "CommitReviewed", "Event", "FindingVerified", "LaneFinished"]
 __all__ += ["ReviewerChosen", "StageStarted", "UnitFinished", "UnitsPlanned", "Warned"]
-__all__ += ["EventBase", "PipelineEvent", "to_json"]
+__all__ += ["EventBase", "PipelineEvent", "PipelineEventKind", "to_json"]
 
 
 def to_json(event: EventBase | PipelineEvent) -> str:

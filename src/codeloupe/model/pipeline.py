@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -328,11 +328,27 @@ class Approval(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+PipelineEventKind = Literal[
+    "run_started",
+    "run_resumed",
+    "run_ended",
+    "stage_state",
+    "attempt_started",
+    "attempt_finished",
+    "try_failed",
+    "recovery",
+    "critique",
+    "approval_wanted",
+    "approval_given",
+    "note",
+]
+
+
 class PipelineEvent(FrozenStruct, frozen=True, kw_only=True):
-    """Something that happened in a run, as the journal keeps it and a display shows it; `kind` as in `run_started`."""
+    """Something that happened in a run, as its journal stores it and a display shows it. `facts` depend on `kind`."""
 
     at: Moment
-    kind: str
+    kind: PipelineEventKind
     stage: str = ""
     message: str = ""
     facts: Mapping[str, str | int | float | bool | None] = FrozenDict()
