@@ -18,6 +18,7 @@ __all__ += ["CodeReviewer", "ReviewResult", "make_reviewer"]
 __all__ += ["WorkdirReviewResult", "WorkdirReviewer", "make_workdir_reviewer"]
 __all__ += ["BaseScope", "CommitScope", "DefaultScope", "DiffScope", "PullRequestScope", "RangeScope", "StagedScope"]
 __all__ += ["CommitQuery", "CommitSweep", "Event", "Finding", "Preview", "Review", "Severity", "Verdict"]
+__all__ += ["Change", "Claim", "CommitReview", "ReviewerInfo"]
 __all__ += ["Agent", "AgentEvent", "AgentLimits", "AgentRequest", "AgentResult", "Availability", "PermissionMode"]
 __all__ += ["AgentError", "AgentExecutionError", "CodeloupeError", "Settings", "Spent", "UncommittedScope"]
 
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
         make_workdir_reviewer,
     )
     from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
+    from codeloupe.model.change import Change
     from codeloupe.model.events import Event
-    from codeloupe.model.finding import Finding, Severity
+    from codeloupe.model.finding import Claim, Finding, Severity
     from codeloupe.model.pipeline import RunRecord, StageRequest
     from codeloupe.model.ports import Agent
-    from codeloupe.model.review import Preview, Review, Verdict
+    from codeloupe.model.review import Preview, Review, ReviewerInfo, Verdict
     from codeloupe.model.scope import (
         BaseScope,
         CommitScope,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
         StagedScope,
         UncommittedScope,
     )
-    from codeloupe.model.sweep import CommitQuery, CommitSweep
+    from codeloupe.model.sweep import CommitQuery, CommitReview, CommitSweep
     from codeloupe.pipelines.run import Pipeline, RunOptions
     from codeloupe.runtime import Runtime, preview, resume_run, review, review_commits, run_agent, run_pipeline
     from codeloupe.sync import (
@@ -82,9 +84,9 @@ else:
             case "Spent":
                 from codeloupe.agents.calls import budget as home
             case _ if name in __all__:
-                from codeloupe.model import agent, events, finding, pipeline, ports, review, scope, sweep
+                from codeloupe.model import agent, change, events, finding, pipeline, ports, review, scope, sweep
 
-                homes = (agent, events, finding, pipeline, ports, review, scope, sweep)
+                homes = (agent, change, events, finding, pipeline, ports, review, scope, sweep)
                 home = next(home for home in homes if hasattr(home, name))
             case _:
                 raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")

@@ -1,7 +1,9 @@
 """A test author scripts a review, its verification and a critic without knowing a format, and no test sleeps."""
 
 import asyncio
+import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +15,9 @@ import codeloupe
 from codeloupe import AgentRequest, Pipeline, Review, RunOptions, Runtime, Settings, StagedScope, Verdict
 from codeloupe.errors import RateLimited
 from codeloupe.events import AttemptFailed
+from codeloupe.pipelines.gates import CRITIQUE_SCHEMA
 from codeloupe.reviewers.answers import read_critique, read_proofs, read_review
+from codeloupe.reviewers.prompt import FINDINGS_WITH_ID_SCHEMA, PROOFS_SCHEMA
 from codeloupe.testing import (
     AgentStep,
     ScriptedAgent,
@@ -29,12 +33,14 @@ from codeloupe.testing import (
     review_answers,
 )
 from tests.agent_programs import find
+from tests.documentation_pages import DOCS, blocks
 from tests.endings import ends_soon
 from tests.engine_pipelines import write_pipeline
 from tests.repository import GitRepository
 from tests.rows import each
 
 pytestmark = pytest.mark.defect("E10")
+PAGE = DOCS / "scripted-answers.md"
 QUOTE = "    return totals[0] / count"
 DIVIDES = ScriptedFinding(
     file="shop.py",
@@ -243,3 +249,35 @@ def test_skipped_waits_end_in_the_order_of_their_lengths() -> None:
     assert order == [10.0, 60.0, 300.0, 3600.0]
     assert 3600 <= timing.clock() - before < 3660
     assert 3600 <= (timing.now() - moment).total_seconds() < 3660
+
+
+def listed_fields(heading: str) -> dict[str, bool]:
+    """Return the fields of the table below a heading of the page, and whether each is required."""
+    _, _, below = PAGE.read_text(encoding="utf-8").partition(f"\n### {heading}\n")
+    rows = re.findall(r"^\| `(\w+)` \| [\w ]+ \| (yes|no) \|", below.partition("\n### ")[0], re.MULTILINE)
+    return {name: required == "yes" for name, required in rows}
+
+
+def example(heading: str) -> Any:
+    """Return the JSON example below a heading of the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    line = text[: text.index(f"\n### {heading}\n")].count("\n")
+    return json.loads(next(block.text for block in blocks(PAGE) if block.language == "json" and block.line > line))
+
+
+@each(
+    ("heading", "schema"),
+    [
+        ("Review answer", FINDINGS_WITH_ID_SCHEMA["properties"]["findings"]["items"]),
+        ("Verification answer", PROOFS_SCHEMA["properties"]["proofs"]["items"]),
+        ("Critic answer", CRITIQUE_SCHEMA),
+    ],
+)
+def test_the_page_lists_each_field_that_a_call_asks_for(heading: str, schema: dict[str, Any]) -> None:
+    assert listed_fields(heading) == {name: name in schema["required"] for name in schema["properties"]}
+
+
+def test_the_examples_of_the_page_are_exact() -> None:
+    assert read_review("", example("Review answer")).is_exact
+    assert read_proofs("", example("Verification answer"), claims=1).problem == ""
+    assert not isinstance(read_critique("", example("Critic answer")), str)

@@ -166,7 +166,7 @@ class AgentStarted(EventBase, frozen=True):
 
 
 class AttemptStarted(EventBase, frozen=True):
-    """An attempt of a call began, the first with number 1, `of` at most so many."""
+    """An attempt of a call began. The first has number 1, and `of` is the highest possible number."""
 
     agent: str
     attempt: int
@@ -184,7 +184,7 @@ class AttemptFailed(EventBase, frozen=True):
 
 
 class TurnTaken(EventBase, frozen=True):
-    """The agent finished a turn, the first with number 1."""
+    """The agent finished a turn. The first has number 1."""
 
     agent: str
     turn: int
@@ -216,7 +216,7 @@ class QuotaEnded(EventBase, frozen=True):
 
 
 class FellBack(EventBase, frozen=True):
-    """The next agent gets the question, and why."""
+    """The next agent gets the question, because the first one cannot be used. `reason` says why."""
 
     from_agent: str
     to_agent: str

@@ -11,7 +11,7 @@ from codeloupe.model.sweep import CommitReview
 
 
 class ReviewerChosen(EventBase, frozen=True):
-    """A reviewer was chosen; emitted first, once for each reviewer."""
+    """A reviewer was chosen. This is the first event, once for each reviewer."""
 
     reviewer: ReviewerInfo
 
@@ -24,7 +24,7 @@ class StageStarted(EventBase, frozen=True):
 
 
 class ChangeRead(EventBase, frozen=True):
-    """The change was read. `change` holds every hunk, so the event can be large."""
+    """The change was read. `change` contains the whole diff, so the event can be large."""
 
     change: Change
 
@@ -53,7 +53,7 @@ class UnitsPlanned(EventBase, frozen=True):
 
 
 class UnitFinished(EventBase, frozen=True):
-    """A unit ended. `claims` are anchored, but not merged or verified yet; `failure` says why it is incomplete."""
+    """A unit ended. Its `claims` are not merged or verified yet. `failure` says why it is incomplete, or is None."""
 
     lane: str
     unit: str
@@ -71,7 +71,7 @@ class FindingVerified(EventBase, frozen=True):
 
 
 class AgentActivity(EventBase, frozen=True):
-    """Something happened in the agent call of a unit; `event` is an agent event."""
+    """Something happened in the agent call of a unit. `event` is an agent event."""
 
     unit: str
     event: AgentEvent
@@ -86,4 +86,4 @@ class CommitReviewed(EventBase, frozen=True):
 
 
 _OfUnit = UnitsPlanned | UnitFinished | FindingVerified | AgentActivity
-Event = ChangeRead | ReviewerChosen | StageStarted | LaneFinished | Warned | _OfUnit | CommitReviewed
+Event = ReviewerChosen | StageStarted | ChangeRead | LaneFinished | Warned | _OfUnit | CommitReviewed
