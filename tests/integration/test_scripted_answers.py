@@ -147,10 +147,10 @@ def test_every_helper_gives_an_exact_answer() -> None:
     assert (answer.problem, [claim.severity.label for claim in answer.claims]) == ("", ["critical", "low"])
     assert answer.claims[1].finding_id == "0123abcd"
     for word in ("confirmed", "refuted", "unproven"):
-        verification = read_proofs("", proof(word, claims=2).value, claims=2)  # type: ignore[arg-type]  # a loop
+        verification = read_proofs("", proof(word, claims=2).value, claims=2)
         assert (verification.problem, [each.proof.value for each in verification.proofs]) == ("", [word, word])
     for verdict in ("PASS", "REWORK", "FAIL"):
-        given = critique(verdict, blockers=["x"] * (verdict != "PASS")).value  # type: ignore[arg-type]  # as above
+        given = critique(verdict, blockers=["x"] * (verdict != "PASS")).value
         assert not isinstance(read_critique("", given), str)
 
 
@@ -158,9 +158,9 @@ def test_every_helper_gives_an_exact_answer() -> None:
     ("make", "words"),
     [
         (
-            lambda: ScriptedFinding(file="a", line=1, quote="x", severity="hgih"),
+            lambda: ScriptedFinding(file="a", line=1, quote="x", severity="hgih"),  # type: ignore[arg-type]
             "severity is 'hgih'; it must be one of: crit",
-        ),  # type: ignore[arg-type]
+        ),
         (lambda: ScriptedFinding(file="a", line=1, quote="x", title=" "), "needs a title"),
         (
             lambda: ScriptedFinding(file="a", line=1, quote="x", proof="refuted", suggestion="y"),

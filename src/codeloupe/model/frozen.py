@@ -21,8 +21,8 @@ class FrozenDict(dict[_Key, _Value]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this mapping cannot be changed; make a new one, such as {**mapping, key: value}")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]  # nothing changes it
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]  # nothing changes it
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]  # a plain dict has no hash
         return hash(frozenset(self.items()))
