@@ -1,15 +1,17 @@
-"""What of the documentation is made from the program: the page of the settings and the JSON Schema of a report.
+"""The parts of the documentation that are generated: settings, events, errors, and the JSON Schema of a report.
 
-`python -m tests.documentation_reference` writes both anew.
+`python -m tests.documentation_reference` writes them again.
 """
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from codeloupe import events
 from codeloupe.config.schema import ABOUT, KEYS, USER_KEYS, default_text
+from codeloupe.errors import CodeloupeError
 from codeloupe.reports.json_v1 import json_schema
 from tests.documentation_pages import DOCS
 
@@ -51,8 +53,7 @@ def _belongs(key: str, word: str) -> bool:
 
 def _setting(key: str) -> str:
     mark = " *" if key in USER_KEYS else ""
-    cells = (f"`{key}`{mark}", ABOUT[key].kind.expected, f"`{default_text(key)}`", ABOUT[key].meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return _row(f"`{key}`{mark}", ABOUT[key].kind.expected, f"`{default_text(key)}`", ABOUT[key].meaning)
 
 
 def review_schema() -> str:
@@ -84,7 +85,66 @@ def _object_name(name: str) -> str:
     return {"FailedUnitV1": "failed unit", "ReviewV1": "review"}.get(name, name.removesuffix("V1").lower())
 
 
-MADE = {DOCS / "configuration.md": configuration_page, DOCS / "review.schema.json": review_schema}
+def events_and_errors_page() -> str:
+    """Return the page of events and errors. The parts between two comments are generated."""
+    page = (DOCS / "events-and-errors.md").read_text(encoding="utf-8")
+    parts = {
+        "review events": _events_table(events.Event),
+        "agent events": _events_table(events.AgentEvent),
+        "error tree": f"```text\n{error_tree()}\n```",
+        "errors": _errors_table(),
+    }
+    for name, text in parts.items():
+        start, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->\n"
+        before, _, rest = page.partition(start)
+        _, found, after = rest.partition(end)
+        assert found, f"the page has no part {name}"
+        page = f"{before}{start}\n{text}\n\n{end}{after}"
+    return page
+
+
+def error_tree() -> str:
+    """Return the tree of all exceptions, one name on a line, indented below its base."""
+    rows = (f"{'  ' * depth}{kind.__name__}" for kind, depth in _errors())
+    return "\n".join(rows)
+
+
+def _errors(kind: type[CodeloupeError] = CodeloupeError, depth: int = 0) -> Iterator[tuple[type[CodeloupeError], int]]:
+    """Yield each public exception with its depth in the tree."""
+    yield kind, depth
+    for below in kind.__subclasses__():
+        if below.__module__ == CodeloupeError.__module__:
+            yield from _errors(below, depth + 1)
+
+
+def _events_table(union: Any) -> str:
+    rows = ["| event, kind | fields | meaning |", "|---|---|---|"]
+    for kind in get_args(union):
+        hints = (f"`{name}: {hint}`" for name, hint in kind.__annotations__.items())
+        rows.append(_row(f"`{kind.__name__}`<br>`{kind.__struct_config__.tag}`", ", ".join(hints), _words(kind)))
+    return "\n".join(rows)
+
+
+def _errors_table() -> str:
+    rows = ["| error | exit code | retryable | meaning |", "|---|---|---|---|"]
+    for kind, _ in _errors():
+        rows.append(_row(f"`{kind.__name__}`", str(kind.exit_code), "yes" if kind.retryable else "no", _words(kind)))
+    return "\n".join(rows)
+
+
+def _words(kind: type) -> str:
+    return " ".join(str(kind.__doc__).split())
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+MADE = {
+    DOCS / "configuration.md": configuration_page,
+    DOCS / "events-and-errors.md": events_and_errors_page,
+    DOCS / "review.schema.json": review_schema,
+}
 
 
 def renew() -> list[Path]:

@@ -11,11 +11,14 @@ __version__ = "0.1.0"
 
 __all__ = ["__version__"]
 __all__ += ["Runtime", "preview", "review", "review_commits", "run_agent"]
-__all__ += ["Pipeline", "RunOptions", "RunRecord", "resume_run"]
+__all__ += ["preview_sync", "review_commits_sync", "review_sync", "run_agent_sync"]
+__all__ += ["Pipeline", "RunOptions", "RunRecord", "StageRequest"]
+__all__ += ["resume_run", "resume_run_sync", "run_pipeline", "run_pipeline_sync"]
 __all__ += ["CodeReviewer", "ReviewResult", "make_reviewer"]
 __all__ += ["WorkdirReviewResult", "WorkdirReviewer", "make_workdir_reviewer"]
 __all__ += ["BaseScope", "CommitScope", "DefaultScope", "DiffScope", "PullRequestScope", "RangeScope", "StagedScope"]
 __all__ += ["CommitQuery", "CommitSweep", "Event", "Finding", "Preview", "Review", "Severity", "Verdict"]
+__all__ += ["Change", "Claim", "CommitReview", "ReviewerInfo"]
 __all__ += ["Agent", "AgentEvent", "AgentLimits", "AgentRequest", "AgentResult", "Availability", "PermissionMode"]
 __all__ += ["AgentError", "AgentExecutionError", "CodeloupeError", "Settings", "Spent", "UncommittedScope"]
 
@@ -33,11 +36,12 @@ if TYPE_CHECKING:
         make_workdir_reviewer,
     )
     from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
+    from codeloupe.model.change import Change
     from codeloupe.model.events import Event
-    from codeloupe.model.finding import Finding, Severity
-    from codeloupe.model.pipeline import RunRecord
+    from codeloupe.model.finding import Claim, Finding, Severity
+    from codeloupe.model.pipeline import RunRecord, StageRequest
     from codeloupe.model.ports import Agent
-    from codeloupe.model.review import Preview, Review, Verdict
+    from codeloupe.model.review import Preview, Review, ReviewerInfo, Verdict
     from codeloupe.model.scope import (
         BaseScope,
         CommitScope,
@@ -48,16 +52,26 @@ if TYPE_CHECKING:
         StagedScope,
         UncommittedScope,
     )
-    from codeloupe.model.sweep import CommitQuery, CommitSweep
-    from codeloupe.pipelines.run import Pipeline, RunOptions, resume_run
-    from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
+    from codeloupe.model.sweep import CommitQuery, CommitReview, CommitSweep
+    from codeloupe.pipelines.run import Pipeline, RunOptions
+    from codeloupe.runtime import Runtime, preview, resume_run, review, review_commits, run_agent, run_pipeline
+    from codeloupe.sync import (
+        preview_sync,
+        resume_run_sync,
+        review_commits_sync,
+        review_sync,
+        run_agent_sync,
+        run_pipeline_sync,
+    )
 else:
 
     def __getattr__(name: str) -> object:
         match name:
-            case "Runtime" | "preview" | "review" | "review_commits" | "run_agent":
+            case "Runtime" | "preview" | "resume_run" | "review" | "review_commits" | "run_agent" | "run_pipeline":
                 from codeloupe import runtime as home
-            case "Pipeline" | "RunOptions" | "resume_run":
+            case _ if name.endswith("_sync") and name in __all__:
+                from codeloupe import sync as home
+            case "Pipeline" | "RunOptions":
                 from codeloupe.pipelines import run as home
             case "CodeReviewer" | "ReviewResult" | "make_reviewer":
                 from codeloupe import integrations as home
@@ -70,9 +84,9 @@ else:
             case "Spent":
                 from codeloupe.agents.calls import budget as home
             case _ if name in __all__:
-                from codeloupe.model import agent, events, finding, pipeline, ports, review, scope, sweep
+                from codeloupe.model import agent, change, events, finding, pipeline, ports, review, scope, sweep
 
-                homes = (agent, events, finding, pipeline, ports, review, scope, sweep)
+                homes = (agent, change, events, finding, pipeline, ports, review, scope, sweep)
                 home = next(home for home in homes if hasattr(home, name))
             case _:
                 raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")

@@ -60,7 +60,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         state_directory: Path | None = None,
         database: Database | str | None = None,
         priority: int = Priority.PERSON,
-        timing: Timing = Timing(),  # noqa: B008 - frozen
+        timing: Timing | None = None,
     ) -> None:
         self.own = MappingProxyType({agent.name: agent for agent in agents})
         self.environment = os.environ if environment is None else environment
@@ -144,10 +144,11 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         from codeloupe.agents.calls.caller import AgentCaller, CallerOptions  # noqa: PLC0415 - where agents are asked
 
         if self._caller is None:
+            timing = self._timing or Timing()
             self._caller = AgentCaller(
                 CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute),
                 budget=RunBudget(
-                    clock=self._timing.clock,
+                    clock=timing.clock,
                     max_usd=settings.max_budget_usd,
                     max_tokens=settings.max_tokens,
                     max_requests=settings.max_requests,
@@ -171,7 +172,8 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
             monthly_repository_usd=settings.monthly_repository_budget_usd,
         )
         limits = SharedLimits(self.database)
-        return SharedCalls(limits, options, timing=self._timing, priority=self._priority, name_of=self._name_of)
+        timing = self._timing or Timing()
+        return SharedCalls(limits, options, timing=timing, priority=self._priority, name_of=self._name_of)
 
     async def _name_of(self, repo: Path) -> tuple[str, str]:
         """What a repository is called by all who spend for it, and by a person."""

@@ -1,7 +1,53 @@
-"""The one exception tree: CodeloupeError, below it a family for each thing that can go wrong, and their kinds.
+"""All exceptions of codeloupe, in one tree.
 
-Every error says what happened to what (the message), what to do next (`hint`), whether trying the same thing again
-makes sense (`retryable`), and with which code the program ends (`exit_code`).
+    CodeloupeError
+      UsageError
+        ConfigError
+        NotARepository
+        RevisionError
+        RepositoryBusy
+        DiffSyntaxError
+        OutputError
+        RunNotFound
+        RunBusy
+      ProcessError
+        ProgramNotFound
+        ProcessTimedOut
+        OutputTooLarge
+        ProcessFailed
+          GitFailed
+            RemoteTooLarge
+      AnalyserFailed
+      StoreError
+        StoreUnavailable
+      JobNotDone
+      PipelineError
+        AgentExecutionError
+        ArtifactError
+        WorkspaceError
+        ForbiddenTransition
+      ForgeError
+        ForgeRefused
+        ForgeUncertain
+        HeadMoved
+      AgentError
+        InvalidRequest
+        NotInstalled
+        NotLoggedIn
+        RateLimited
+        Overloaded
+        ConnectionFailed
+        TimedOut
+        Cancelled
+        BudgetExhausted
+        TurnsExhausted
+        PromptTooLong
+        Refused
+        OutputInvalid
+        Crashed
+
+Each error has a message, a `hint` at the next step, `retryable` (whether the same call may succeed later) and the
+`exit_code` of the program.
 """
 
 from __future__ import annotations
@@ -84,7 +130,7 @@ def install_command(extra: str) -> str:
 
 
 class CodeloupeError(Exception):
-    """The root. `hint` says what to do next, in the words of its reader; each attribute can be given by name."""
+    """The root of the tree. Each attribute of a class can be given by name."""
 
     retryable = False
     exit_code = 4
@@ -104,139 +150,138 @@ class CodeloupeError(Exception):
 
 
 class UsageError(CodeloupeError, exit_code=2):
-    """The call or its surroundings are wrong; nothing was reviewed."""
+    """The call, its arguments or its surroundings are wrong. Nothing was reviewed."""
 
 
 class ConfigError(UsageError):
-    """A configuration value is wrong; the message names file, line and key."""
+    """A setting, a configuration file or a pipeline file is wrong. The message names file, line and key."""
 
 
 class NotARepository(UsageError):
-    """There is no git work tree to review here."""
+    """The directory is not in a git work tree."""
 
 
 class RevisionError(UsageError):
-    """A revision cannot be resolved."""
+    """Git does not know a revision, or cannot compare two of them."""
 
 
 class RepositoryBusy(UsageError):
-    """An unfinished operation leaves the tree in no state to review."""
+    """An unfinished operation, such as a merge with conflicts, must be finished first."""
 
 
 class DiffSyntaxError(UsageError):
-    """The text is not a diff that can be read; the message names the line."""
+    """The text is not a readable diff. The message names the line."""
 
 
 class OutputError(UsageError):
-    """The result cannot be written."""
+    """The result cannot be written to its file or stream."""
 
 
 class RunNotFound(UsageError):
-    """No run of a pipeline has this name, or its state cannot be read."""
+    """No run of a pipeline has this id, or its state cannot be read."""
 
 
 class RunBusy(UsageError):
-    """Another process works on this run."""
+    """Another process is working on this run of a pipeline."""
 
 
 class ProcessError(CodeloupeError, exit_code=3):
-    """A child process did not do what it should, so the change could not be reviewed. `program` is its short name."""
+    """A child process failed, so the change could not be reviewed. `program` is its short name."""
 
     program: str = ""
 
 
 class ProgramNotFound(ProcessError, exit_code=2):
-    """The program is not installed or not executable."""
+    """The program is not installed, or cannot be executed."""
 
 
 class ProcessTimedOut(ProcessError, retryable=True):
-    """The program was ended at its deadline."""
+    """The program did not finish in time and was ended."""
 
 
 class OutputTooLarge(ProcessError):
-    """The program wrote more than its cap, so its output is not whole."""
+    """The program wrote more than its limit, so its output is incomplete."""
 
 
 class ProcessFailed(ProcessError):
-    """The program ended with a `status` that means failure; the tail of its stderr is kept."""
+    """The program ended with the exit code `status`. `stderr` is the end of its error output."""
 
     status: int = 1
     stderr: str = ""
 
 
 class GitFailed(ProcessFailed):
-    """git ended with a failure that is not the caller's mistake."""
+    """Git failed, and not because of the caller."""
 
 
 class RemoteTooLarge(GitFailed):
-    """A remote repository sent more than it may, and was not fetched."""
+    """A remote repository is larger than the limit and was not fetched."""
 
 
 class AnalyserFailed(CodeloupeError):
-    """An analyser crashed, is missing or gave output that cannot be read."""
+    """An analyser crashed, is missing or wrote unreadable output. `analyser` is its name."""
 
     analyser: str = ""
 
 
 class StoreError(CodeloupeError, exit_code=3):
-    """The database cannot be opened, read or written; the message names its file."""
+    """The database cannot be opened, read or written. The message names its file."""
 
 
 class StoreUnavailable(StoreError, retryable=True):
-    """A shared database is away for a moment: it restarts, or the connection to it was lost."""
+    """A shared database is not reachable at the moment: it restarts, or the connection was lost."""
 
 
 class JobNotDone(CodeloupeError, exit_code=3):
-    """A job on a worker was cancelled, or failed and is not tried again; the message says why."""
+    """A job on a worker was cancelled, or failed and is not retried. The message says why."""
 
 
 class PipelineError(CodeloupeError, exit_code=3):
-    """A run of a pipeline could not go on. `stage` is the stage's name, or empty."""
+    """A run of a pipeline could not continue. `stage` is the name of the stage, or empty."""
 
     stage: str = ""
 
 
 class AgentExecutionError(PipelineError):
-    """A stage gave no result: its files could not be read, or its agent failed. The cause is `__cause__`."""
+    """A stage gave no result: its files are unreadable, or its agent failed. The cause is `__cause__`."""
 
 
 class ArtifactError(PipelineError):
-    """Required artifacts are missing, or an artifact does not fit its schema; the message names them."""
+    """Required artifacts are missing, or an artifact does not match its schema. The message names them."""
 
 
 class WorkspaceError(PipelineError):
-    """A workspace cannot be made or kept, or two stages changed the same file in different ways."""
+    """A workspace cannot be created or stored, or two stages changed the same file in different ways."""
 
 
 class ForbiddenTransition(PipelineError, exit_code=4):
-    """A state that cannot follow the one before."""
+    """A run or a stage cannot go from its state to the requested one."""
 
 
 class ForgeError(CodeloupeError, exit_code=3):
-    """A service such as GitHub did not do what it should. `status` is its HTTP status, where there was an answer."""
+    """A service such as GitHub failed. `status` is its HTTP status, or None without an answer."""
 
     status: int | None = None
 
 
 class ForgeRefused(ForgeError, exit_code=2):
-    """The token is missing, wrong, or may not do this."""
+    """The token is missing, wrong, or lacks a permission."""
 
 
 class ForgeUncertain(ForgeError, retryable=True):
-    """A request may have been done, or not: whoever sent it has to look before it is sent again."""
+    """A request may or may not have taken effect. Check before you send it again."""
 
 
 class HeadMoved(ForgeError):
-    """The pull request has other commits now than those that were reviewed, so nothing was posted."""
+    """The pull request changed after the review, so nothing was posted."""
 
 
 class AgentError(CodeloupeError, exit_code=3):
-    """An agent call did not give an answer. `agent` is the agent's name.
+    """An agent call gave no answer. `agent` is the agent's name, and `attempts` the number of attempts.
 
-    `unusable`: the agent could not be asked at all, so the error says nothing about the question. `raw_output` is what
-    it printed, redacted; `attempts` is how often it was asked; `session_id` is empty if it is not known. `cost_usd` is
-    what the call cost all the same, and `usage` its tokens, as a result counts them; None if the agent does not report
-    them.
+    `unusable`: the agent could not be asked at all, so the error says nothing about the question. `raw_output` is the
+    agent's output without secrets, `session_id` its session, if known. `cost_usd` and `usage` are what the call cost
+    nevertheless, or None if the agent does not report it.
     """
 
     agent: str = ""
@@ -249,52 +294,52 @@ class AgentError(CodeloupeError, exit_code=3):
 
 
 class InvalidRequest(AgentError, exit_code=2):
-    """The request cannot be sent as it is; nothing was started. The message, too, names what its reader can give."""
+    """The request cannot be sent as it is. Nothing was started."""
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(for_its_reader(message), **more)
 
 
 class NotInstalled(AgentError, exit_code=2, attempts=0, unusable=True):
-    """The program or package is not here, so nothing was tried; the hint is the command that installs it."""
+    """The agent's program or package is missing. The hint is the command that installs it."""
 
 
 class NotLoggedIn(AgentError, exit_code=2, unusable=True):
-    """A key or login is missing, wrong or out of credit; the hint says what to set or run."""
+    """A key or login is missing, wrong or out of credit. The hint says what to set or run."""
 
 
 class RateLimited(AgentError, retryable=True):
-    """Too many requests. `retry_after_seconds` is what the service asked for, or None."""
+    """The service received too many requests. `retry_after_seconds` is the wait that it asks for, or None."""
 
     retry_after_seconds: float | None = None
 
 
 class Overloaded(AgentError, retryable=True):
-    """The service is overloaded or failed on its side (5xx, 529)."""
+    """The service is overloaded or failed on its side (HTTP 5xx, 529)."""
 
 
 class ConnectionFailed(AgentError, retryable=True):
-    """The service was not reached, or the line was cut."""
+    """The service was not reached, or the connection was lost."""
 
 
 class TimedOut(AgentError):
-    """The deadline over all attempts, or the limit of silence, passed; the agent was ended."""
+    """The time for all attempts, or the time without output, is over. The agent was ended."""
 
 
 class Cancelled(AgentError, exit_code=130):
-    """The call was stopped from outside; the agent was ended."""
+    """The call was stopped, such as by closing its runtime. The agent was ended."""
 
 
 class BudgetExhausted(AgentError):
-    """What may be spent is spent; what was found before stays."""
+    """A limit of money, tokens or requests is reached. The message names it, and the setting to raise."""
 
 
 class TurnsExhausted(AgentError):
-    """The agent used all the turns it had."""
+    """The agent used all its turns without an answer."""
 
 
 class PromptTooLong(AgentError):
-    """The prompt is larger than the agent or its model takes; the message tells both sizes."""
+    """The prompt is larger than the agent or its model accepts. The message names both sizes."""
 
 
 class Refused(AgentError):
@@ -302,10 +347,9 @@ class Refused(AgentError):
 
 
 class OutputInvalid(AgentError):
-    """The answer is empty, broken or violates the schema.
+    """The answer is empty, broken or violates the schema. `output` is the model's answer.
 
-    `output` is what the model said, as far as that is known apart from all that was printed, and `other_answers` is
-    what it said beside that. `model` is the one that answered, where it is known.
+    `other_answers` are the other texts that it wrote, and `model` is the model that answered, if known.
     """
 
     output: str = ""
@@ -314,7 +358,7 @@ class OutputInvalid(AgentError):
 
 
 class Crashed(AgentError):
-    """The program ended badly without saying why; `status` is its exit code, `stderr_tail` its last words."""
+    """The agent failed without a known reason. `status` is its exit code, `stderr_tail` the end of its error output."""
 
     status: int | None = None
     stderr_tail: str = ""

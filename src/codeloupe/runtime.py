@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from codeloupe.pipelines.run import Pipeline, RunOptions
     from codeloupe.store.interface import Database
 
-__all__ = ["Runtime", "configure", "preview", "review", "review_commits", "run_agent"]
+__all__ = ["Runtime", "configure", "preview", "resume_run", "review", "review_commits", "run_agent", "run_pipeline"]
 
 # A caller who sets no logging up hears nothing from us: events and results say all there is to say.
 logging.getLogger("codeloupe").addHandler(logging.NullHandler())
@@ -56,7 +55,8 @@ class Runtime:
     where settings and agents find their variables, the process's own by default. `state_directory` is where ledger,
     history and runs are kept, the user's own by default. `database` is one that is open already, in the place of what
     the settings name. Where many processes share limits through it, calls of `priority` 0, for which a person waits, go
-    before those of 1 (a pull request) and 2 (a sweep). `timing` is the clock of limits, waits and budget, for tests.
+    before those of 1 (a pull request) and 2 (a sweep). `timing` is the clock of
+    retries, limits and budget, for tests: without one it is real time, and a scripted agent's own, which skips waits.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Runtime:
         state_directory: Path | str | None = None,
         database: Database | None = None,
         priority: int = Priority.PERSON,
-        timing: Timing = Timing(),  # noqa: B008 - frozen
+        timing: Timing | None = None,
     ) -> None:
         check_arguments(settings=settings, agents=agents, environment=environment)
         check_arguments(state_directory=state_directory, priority=priority, timing=timing)
@@ -216,8 +216,6 @@ class Runtime:
                 request,
                 model=request.model or settings.model,
                 timeout_seconds=settings.agent_timeout_seconds if is_open else request.timeout_seconds,
-                # The caller's own, which may change while the call waits.
-                output_schema=deepcopy(request.output_schema),
             )
             agents = [self._calls.agent(name, settings) for name in self._calls.names(settings)]
             key_of = await agent_key(asked, trust=trust_of(trusted=not settings.untrusted))
@@ -257,7 +255,12 @@ class Runtime:
         return await self._run(lambda: pipeline.preview(inputs, options=own, calls=self._calls))
 
     async def resume_run(self, run_id: str, *, options: RunOptions | None = None) -> RunRecord:
-        """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""
+        """Continue a run that waits, was interrupted or whose process died; finished work is not repeated.
+
+        A run that has ended is returned unchanged, unless a person asked for a retry of one of its failed stages.
+        Raises RunNotFound, RunBusy while another process works on the run, and UsageError if the pipeline's files have
+        changed or an agent that it needs cannot be used.
+        """
         from codeloupe.pipelines import run as pipelines
 
         own = self._with_settings(options)
@@ -328,7 +331,32 @@ async def run_agent(
     agents: Sequence[Agent] = (),
     fresh: bool = False,
     emit: AgentEventSink = lambda _event: None,
+    timing: Timing | None = None,
 ) -> AgentResult:
-    """Ask an agent in a runtime of its own, as `Runtime.run_agent` does: limits and budget hold for this one call."""
-    async with Runtime(settings, agents=agents) as runtime:
+    """Ask an agent in a runtime of its own, as `Runtime.run_agent` does: limits and budget apply to this one call."""
+    async with Runtime(settings, agents=agents, timing=timing) as runtime:
         return await runtime.run_agent(request, fresh=fresh, emit=emit)
+
+
+async def run_pipeline(
+    pipeline: Pipeline,
+    inputs: Mapping[str, str] | None = None,
+    *,
+    options: RunOptions | None = None,
+    run_id: str | None = None,
+) -> RunRecord:
+    """Run a pipeline in a runtime of its own, as `Runtime.run_pipeline` does."""
+    async with _runtime_for(options) as runtime:
+        return await runtime.run_pipeline(pipeline, inputs, options=options, run_id=run_id)
+
+
+async def resume_run(run_id: str, *, options: RunOptions | None = None) -> RunRecord:
+    """Continue a run of a pipeline in a runtime of its own, as `Runtime.resume_run` does."""
+    async with _runtime_for(options) as runtime:
+        return await runtime.resume_run(run_id, options=options)
+
+
+def _runtime_for(options: RunOptions | None) -> Runtime:
+    """Return a runtime that stores where the options of a run say."""
+    check_arguments(options=options)
+    return Runtime(state_directory=None if options is None else options.state_directory)

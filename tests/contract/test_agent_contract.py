@@ -62,7 +62,7 @@ def check_answer(factory: AgentFactory, work: Path, start: str) -> None:
     assert isinstance(error, errors.RateLimited)
     check_error(factory, error, errors.RateLimited)
     assert error.retry_after_seconds == 1
-    assert [event.kind for event in stage.events if isinstance(event, AttemptFailed)] == ["RateLimited"]
+    assert [event.error for event in stage.events if isinstance(event, AttemptFailed)] == ["RateLimited"]
     assert (result.success, result.output, result.agent, result.error) == (True, "Hello 🙂", factory.name, None)
     assert result.usage == TokenUsage(input_tokens=70, output_tokens=9)
     assert (result.model, result.num_turns) == (factory.model, 1)

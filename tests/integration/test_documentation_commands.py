@@ -26,7 +26,13 @@ MAY_FIND = frozenset({"review", "commits", "history render", "history show", "jo
 
 
 # What most people type; `make soak` types all pages.
-FIRST_READ = ("README.md", "docs/getting-started.md", "docs/library.md")
+FIRST_READ = (
+    "README.md",
+    "docs/getting-started.md",
+    "docs/library.md",
+    "docs/events-and-errors.md",
+    "docs/scripted-answers.md",
+)
 
 
 def reason_not_to_type(line: str) -> str | None:

@@ -29,6 +29,8 @@ VERBS = verbs()
 GROUPS = {verb.partition(" ")[0] for verb in VERBS}
 INDEX = DOCS / "README.md"
 JSON_PAGE = DOCS / "json.md"
+# A part of a page that nobody writes or reads from top to bottom.
+_GENERATED = re.compile(r"<!-- generated: ([a-z ]+) -->.*?<!-- end: \1 -->", re.DOTALL)
 OF_NO_VERB = frozenset({"--help", "--version"})
 
 
@@ -207,7 +209,8 @@ def words_in(picture: Path) -> list[str]:
 
 def test_the_readme_is_short_and_no_page_is_long() -> None:
     assert len(text_of(PROJECT / "README.md").splitlines()) < 150
-    assert {page.name for page in PAGES if len(text_of(page).splitlines()) > 250} == set()
+    written = {page.name: re.sub(_GENERATED, "", text_of(page)) for page in PAGES}
+    assert {name for name, text in written.items() if len(text.splitlines()) > 250} == set()
 
 
 @pytest.mark.defect("A6")

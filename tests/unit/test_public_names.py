@@ -58,8 +58,24 @@ async def _what_it_gives(agent: codeloupe.Agent) -> None:
         record = await runtime.run_pipeline(Pipeline.load("article.yaml"), {"topic": "rivers"})
         assert_type(await runtime.resume_run(record.run_id), RunRecord)
     await Pipeline.load("article.yaml").run({"topic": 1})  # type: ignore[dict-item]  # inputs are text
+    assert_type(await codeloupe.run_pipeline(Pipeline.load("article.yaml"), {"topic": "rivers"}), RunRecord)
+    assert_type(await codeloupe.resume_run(record.run_id), RunRecord)
     assert_type(await codeloupe.make_reviewer(Settings())("main..HEAD", None, 300, None), ReviewResult)
     assert_type(await codeloupe.make_workdir_reviewer(Settings()).review(Path(), "main"), WorkdirReviewResult)
+
+
+def _what_it_gives_without_an_event_loop(request: AgentRequest, agent: codeloupe.Agent) -> None:
+    outcome = codeloupe.review_sync(RangeScope("main..HEAD"), repo=Path(), settings=Settings(), fresh=True, emit=print)
+    assert_type(outcome, Review)
+    codeloupe.review_sync("main..HEAD")  # type: ignore[arg-type]  # a scope is no text: nothing is guessed
+    codeloupe.review_sync(frehs=True)  # type: ignore[call-arg]  # its options are known by name
+    assert_type(codeloupe.preview_sync(RangeScope("main..HEAD"), repo="."), Preview)
+    assert_type(codeloupe.review_commits_sync(CommitQuery(), strict=True), CommitSweep)
+    assert_type(codeloupe.run_agent_sync(request, agents=[agent], fresh=True), AgentResult)
+    codeloupe.run_agent_sync("Say hello.")  # type: ignore[arg-type]  # a request is no text either
+    record = codeloupe.run_pipeline_sync(Pipeline.load("article.yaml"), {"topic": "rivers"})
+    assert_type(record, RunRecord)
+    assert_type(codeloupe.resume_run_sync(record.run_id, options=codeloupe.RunOptions()), RunRecord)
 
 
 def test_every_public_name_is_there_and_is_what_a_type_checker_sees() -> None:
@@ -92,12 +108,16 @@ for name in (*names, *names):
     exec(f"from codeloupe import {name}", scope)
     assert scope[name] is first is second, f"{name} is not the same each time"
     assert not isinstance(first, types.ModuleType), f"{name} is a module"
-    if inspect.iscoroutinefunction(first):
-        given = {"resume_run": ["no-such-run"], "run_agent": ["no request"]}.get(name, [])
+    if inspect.iscoroutinefunction(first) or name.endswith("_sync"):
+        wrong = {"resume_run": "no-such-run", "run_agent": "no request", "run_pipeline": "no pipeline"}
+        given = [words for function, words in wrong.items() if name.startswith(function)]
         try:
-            asyncio.run(first(*given))
+            called = first(*given)
+            if inspect.iscoroutine(called):
+                asyncio.run(called)
         except (codeloupe.CodeloupeError, AttributeError) as error:
-            assert "no-such-run" in str(error) or name == "run_agent" or "repository" in str(error), repr(error)
+            is_expected = name.startswith("run_agent") or any(words in str(error) for words in (*given, "repository"))
+            assert is_expected, repr(error)
     elif isinstance(first, types.FunctionType):
         first(codeloupe.Settings(reviewer_type="offline"))
     else:

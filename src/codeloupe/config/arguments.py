@@ -44,7 +44,7 @@ _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("environment? inputs", _all_in(_is_text, Mapping), "a dict of texts by name"),
     ("agents", _all_in(_is_agent, Sequence), _AGENTS),
     ("agents_by_name", _all_in(_is_agent, Mapping), "a dict of agents by name"),
-    ("timing", _has("clock"), "a Timing"),
+    ("timing?", _has("clock", "sleep"), "a Timing, such as codeloupe.testing.instant_timing()"),
     (
         "priority",
         lambda value: _is(int)(value) and value in range(3),

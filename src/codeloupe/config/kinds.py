@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +13,7 @@ from msgspec.structs import asdict, replace
 from codeloupe.config.yaml import quote
 from codeloupe.model.change import PathInstruction
 from codeloupe.model.finding import Severity
+from codeloupe.model.frozen import FrozenDict
 from codeloupe.model.scope import check_pattern
 from codeloupe.model.sweep import CommitCategory
 from codeloupe.system.regex import regex
@@ -262,7 +262,7 @@ def _lines(expected: str, *, least: int = 0) -> Kind:
 
 
 def _frozen(**keys: object) -> Mapping[str, object]:
-    return MappingProxyType(keys)
+    return FrozenDict(keys)
 
 
 _EXPERT = group(
@@ -293,7 +293,7 @@ def _read_experts(value: object) -> Mapping[Any, object]:
     wrong = {name: f"expected {NAME.expected}, found {quote(name)}" for name in experts if not _NAME.fullmatch(name)}
     wrong |= {name: f"`{name}` means the experts of an ordinary review" for name in experts if name == "default"}
     mistakes = [Mistake(what, (name,), found=False) for name, what in wrong.items()]
-    return MappingProxyType(read_each([(name, _EXPERT, each) for name, each in experts.items()], mistakes))
+    return FrozenDict(read_each([(name, _EXPERT, each) for name, each in experts.items()], mistakes))
 
 
 OWN_EXPERTS = Kind(

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from codeloupe.config import yaml
 from codeloupe.config.files import ConfigText, read_repository_file, read_user_file, user_file_path
-from codeloupe.config.kinds import Mistake, Wrong, either
-from codeloupe.config.schema import ABOUT, KEYS, USER_KEYS, Settings, default_text
+from codeloupe.config.kinds import Mistake, Wrong
+from codeloupe.config.schema import ABOUT, KEYS, USER_KEYS, Settings, default_text, mistake_hint, unknown_key_hint
 from codeloupe.config.yaml import Node, Problem, closest, escape, quote
 
 FROM_FORK = "because this is a pull request from a fork"
@@ -162,9 +162,8 @@ def _file_layer(source: ConfigText | None, kind: OriginKind) -> _Layer:
     for key, node in document.entries:
         place = f"{escape(source.name)}:{key.line}"
         if key.text not in KEYS:
-            meant = yaml.closest_key(key.text, KEYS)
-            hint = f"did you mean `{meant}`?" if meant else "`codeloupe config show` lists every key"
-            problems.append(Problem(place, f"{yaml.plain_or_quoted(key.text)}: unknown key", hint, key.line))
+            what = f"{yaml.plain_or_quoted(key.text)}: unknown key"
+            problems.append(Problem(place, what, unknown_key_hint(key.text), key.line))
         elif kind is OriginKind.REPOSITORY and key.text in USER_KEYS:
             what = f"{key.text}: a repository cannot set this, since it decides what runs here and where keys go"
             hint = f"set it in your own configuration file, or as {_PREFIX}{key.text.upper()}"
@@ -229,17 +228,16 @@ def _value_problems(values: Mapping[str, Given]) -> Iterator[Problem]:
 
 
 def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:
-    if isinstance(value, str) and (meant := closest(value, mistake.choices)):
-        return f"did you mean `{meant}`?"
+    """Return the hint for a wrong value of a file, a variable or a flag."""
+    hint = mistake_hint(value, mistake, default=default_text(key))
+    if hint.startswith("did you mean"):
+        return hint
     if mistake.wants_text and isinstance(value, bool | int | float):
         return "put it in quotes"
     if origin.kind in (OriginKind.ENVIRONMENT, OriginKind.FLAG):
         is_text = ABOUT[key].kind.from_text is not None
         return f"change or leave out {origin.where}" if is_text else "set it in a configuration file"
-    if mistake.choices and not mistake.found:
-        return f"the keys are {either(mistake.choices)}"
-    is_whole = not mistake.place and mistake.found
-    return f"the default is {default_text(key)}" if is_whole else "`codeloupe config schema` describes every key"
+    return hint
 
 
 def _reason_for_distrust(environment: Mapping[str, str]) -> str | None:

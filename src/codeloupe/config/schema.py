@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import msgspec.json
-from msgspec import Struct
+from msgspec import Struct, StructMeta
 from msgspec.structs import force_setattr
 
 from codeloupe.config import kinds
-from codeloupe.config.kinds import Kind, Wrong, optional
-from codeloupe.config.yaml import escape, path_text, quote
-from codeloupe.errors import ConfigError
+from codeloupe.config.kinds import Kind, Mistake, Wrong, optional
+from codeloupe.config.yaml import (
+    MOST_SHOWN_CHARACTERS,
+    Problem,
+    closest,
+    closest_key,
+    config_error,
+    escape,
+    path_text,
+    plain_or_quoted,
+    quote,
+)
 from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES, AgentName, ReviewerName
 from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
+from codeloupe.model.frozen import FrozenDict
 from codeloupe.model.review import UNREAD_CLASSES
 
 SeverityWord = Literal["critical", "high", "medium", "low", "P0", "P1", "P2", "P3"]
@@ -31,7 +41,8 @@ _AGENTS = kinds.list_of(
 _EFFORT = kinds.one_of(*(effort.value for effort in Effort), meaning=Effort)
 _FAIL_OR_PASS = kinds.one_of("fail", "pass")
 _BRANCH, _DOLLARS = optional(kinds.BRANCH), optional(kinds.DOLLARS)
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NONE: Mapping[str, Any] = FrozenDict()
+DESCRIBED = "`codeloupe config schema` describes every key"
 _HEADER = """\
 # Settings of codeloupe for this repository.
 #
@@ -87,9 +98,23 @@ def _limit(meaning: str, *, user_only: bool = False) -> Any:
     return _setting(None, optional(kinds.WHOLE_NUMBER), meaning, user_only=user_only)
 
 
-class Settings(Struct, frozen=True, kw_only=True):
-    """Everything that shapes a review. A wrong value raises ConfigError; lists and words are read as from a file.
+class _SettingsType(StructMeta):
+    """The type of Settings, which refuses an unknown setting in the same words as a configuration file."""
 
+    if not TYPE_CHECKING:
+
+        def __call__(self, *values: object, **settings: object) -> object:
+            unknown = [key for key in settings if key not in ABOUT]
+            if unknown:
+                problems = [Problem(plain_or_quoted(key), "unknown setting", unknown_key_hint(key)) for key in unknown]
+                raise config_error(problems, subject="Settings(...)", hint=DESCRIBED)
+            return super().__call__(*values, **settings)
+
+
+class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
+    """All settings of a review. Lists and words are read as from a file.
+
+    Raises ConfigError, which lists every unknown setting or every wrong value, with the nearest valid one.
     `own_experts` are definitions, by name and key, as in a file.
     """
 
@@ -285,19 +310,16 @@ class Settings(Struct, frozen=True, kw_only=True):
         user_only=True,
     )
 
-    def __hash__(self) -> int:
-        return hash(tuple(getattr(self, key) for key in KEYS if key not in ("own_experts", "commit_experts")))
-
     def __post_init__(self) -> None:
+        problems: list[Problem] = []
         for key, about in ABOUT.items():
             value = getattr(self, key)
             try:
                 force_setattr(self, key, about.kind.read(value))
             except Wrong as wrong:
-                first = wrong.mistakes[0]
-                found = f", found {quote(repr(value))}" if first.found else ""
-                message = f"{path_text(key, first.place)}: {first.what}{found}"
-                raise ConfigError(message, hint="`codeloupe config schema` describes every key") from None
+                problems += [_problem(key, value, mistake) for mistake in wrong.mistakes]
+        if problems:
+            raise config_error(problems, subject="Settings(...)", hint=DESCRIBED)
 
 
 ABOUT = dict(zip(Settings.__struct_fields__, _declared, strict=True))
@@ -305,11 +327,75 @@ KEYS: tuple[str, ...] = tuple(ABOUT)
 USER_KEYS = frozenset(key for key, about in ABOUT.items() if about.user_only)
 
 
+def unknown_key_hint(key: str) -> str:
+    """Return the hint for a key that is not a setting."""
+    meant = closest_key(key, KEYS)
+    return f"did you mean `{meant}`?" if meant else "`codeloupe config show` lists every key"
+
+
+def mistake_hint(value: object, mistake: Mistake, *, default: str) -> str:
+    """Return the hint for a wrong value, or for a wrong part of one. `default` is written as its reader writes it."""
+    meant = closest(value, mistake.choices) if isinstance(value, str) else None
+    if meant:
+        return f"did you mean `{meant}`?"
+    if mistake.choices and not mistake.found:
+        return f"the keys are {kinds.either(mistake.choices)}"
+    if mistake.place or not mistake.found:
+        return DESCRIBED
+    return f"the default is {default}"
+
+
+def _problem(key: str, value: object, mistake: Mistake) -> Problem:
+    """Return the problem with a value that a program gave, or with a part of it."""
+    part = value
+    for step in mistake.place:
+        if isinstance(part, Mapping):
+            part = part.get(step)
+        elif isinstance(part, list | tuple) and isinstance(step, int):
+            part = part[step]
+    what = mistake.what
+    if mistake.found:
+        what = f"{what}, found {_shown(part)}"
+    elif mistake.choices:
+        # An unknown key, which the place ends with.
+        part = mistake.place[-1]
+    hint = mistake_hint(part, mistake, default=repr(_plain(ABOUT[key].default)))
+    if part is value and isinstance(value, str):
+        hint = _meaning_hint(key, value) or hint
+    elif mistake.wants_text and isinstance(part, bool | int | float | os.PathLike):
+        hint = f"did you mean {str(part)!r}?"
+    return Problem(path_text(key, mistake.place), what, hint)
+
+
+def _meaning_hint(key: str, text: str) -> str:
+    """Return a hint at the value that a text means in a variable or a flag, such as 5 for "5"; empty for none."""
+    kind = ABOUT[key].kind
+    if kind.from_text is None:
+        return ""
+    try:
+        meant = kind.accept(kind.from_text(text))
+    except (ValueError, Wrong):
+        return ""
+    if isinstance(meant, tuple):
+        meant = list(meant)
+    return f"did you mean {meant!r}?"
+
+
+def _shown(value: object) -> str:
+    """Return a value as Python writes it, on one short line."""
+    if isinstance(value, str):
+        return quote(value)
+    text = repr(value)
+    if len(text) > MOST_SHOWN_CHARACTERS:
+        text = f"{text[:MOST_SHOWN_CHARACTERS]}…"
+    return escape(text)
+
+
 def _plain(value: object) -> object:
-    """A value as JSON has it."""
-    return (
-        value.label if isinstance(value, Severity) else msgspec.json.decode(msgspec.json.encode(value, enc_hook=dict))
-    )
+    """Return a value as JSON has it."""
+    if isinstance(value, Severity):
+        return value.label
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def plain_values(settings: Settings) -> dict[str, Any]:

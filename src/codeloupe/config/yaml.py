@@ -17,7 +17,7 @@ from msgspec import Struct
 from codeloupe.errors import ConfigError
 
 MOST_LISTED = 20
-_MOST_SHOWN_CHARACTERS = 60
+MOST_SHOWN_CHARACTERS = 60
 _LONGEST_VALUE_CHARACTERS = 4_096
 _TAG_PREFIX = "tag:yaml.org,2002:"
 _ALLOWED_TAGS = (None, *(f"{_TAG_PREFIX}{name}" for name in ("str", "seq", "map")))
@@ -175,8 +175,8 @@ def escape(text: str) -> str:
 
 def quote(text: str) -> str:
     """A value as a message shows it: short, in quotes, control characters escaped."""
-    more = "…" if len(text) > _MOST_SHOWN_CHARACTERS else ""
-    return f"'{escape(text[:_MOST_SHOWN_CHARACTERS])}{more}'"
+    more = "…" if len(text) > MOST_SHOWN_CHARACTERS else ""
+    return f"'{escape(text[:MOST_SHOWN_CHARACTERS])}{more}'"
 
 
 def plain_or_quoted(key: str) -> str:
@@ -195,7 +195,7 @@ def path_text(key: str, place: Sequence[int | str]) -> str:
 
 def closest(word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | None:
     """The known word that `word` most resembles: another spelling, its beginning, or a misspelling; or None."""
-    if len(word) > _MOST_SHOWN_CHARACTERS:
+    if len(word) > MOST_SHOWN_CHARACTERS:
         return None
     spelt = re.sub("[^a-z0-9]+", "_", re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()).strip("_")
     if spelt in known:

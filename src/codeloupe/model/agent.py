@@ -10,10 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec import Struct
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+from codeloupe.model.event import EventBase
+from codeloupe.model.frozen import FrozenDict, FrozenStruct
+
+_NOTHING: Mapping[str, str] = FrozenDict()
 
 
 class PermissionMode(StrEnum):
@@ -43,8 +45,8 @@ class DefaultSeconds(float):
     """A time that nobody chose: the settings may say otherwise, which they may not of one that a caller gave."""
 
 
-class AgentRequest(Struct, frozen=True, kw_only=True):
-    """What is asked of an agent. Serialisable, so that its content is its key in the ledger; mappings are copied.
+class AgentRequest(FrozenStruct, frozen=True, kw_only=True):
+    """One question to an agent. Its content is its key in the ledger; mappings are copied and frozen.
 
     `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text after
     the prompt, by title; `labels` are for events and logs. Where `model` or `timeout_seconds` is not given, that of the
@@ -70,15 +72,8 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     accept_any_output: bool = False
     resume_session: str | None = None
     fork_session: bool = False
-    context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-
-    def __post_init__(self) -> None:
-        # What is not a mapping is refused with a message when it is sent.
-        for name in ("context", "labels"):
-            given: object = getattr(self, name)
-            if isinstance(given, Mapping) and not isinstance(given, MappingProxyType):
-                force_setattr(self, name, MappingProxyType(dict(given)))
+    context: Mapping[str, str] = _NOTHING
+    labels: Mapping[str, str] = _NOTHING
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
@@ -179,49 +174,49 @@ class Availability(Struct, frozen=True, kw_only=True):
         return not self.problem
 
 
-class AgentStarted(Struct, frozen=True):
-    """A call began; `label` names it for a person."""
+class AgentStarted(EventBase, frozen=True):
+    """A call began. `label` names it for a person, such as the unit of a review."""
 
     agent: str
     model: str | None
     label: str = ""
 
 
-class AttemptStarted(Struct, frozen=True):
-    """An attempt began; the first is 1."""
+class AttemptStarted(EventBase, frozen=True):
+    """An attempt of a call began. The first has number 1, and `of` is the highest possible number."""
 
     agent: str
     attempt: int
     of: int
 
 
-class AttemptFailed(Struct, frozen=True):
-    """An attempt failed; `retry_in_seconds` is None when it was the last."""
+class AttemptFailed(EventBase, frozen=True):
+    """An attempt failed with an error of the class `error`. `retry_in_seconds` is None if no retry follows."""
 
     agent: str
     attempt: int
-    kind: str
+    error: str
     message: str
     retry_in_seconds: float | None = None
 
 
-class TurnTaken(Struct, frozen=True):
-    """The agent finished a turn."""
+class TurnTaken(EventBase, frozen=True):
+    """The agent finished a turn. The first has number 1."""
 
     agent: str
     turn: int
 
 
-class ToolUsed(Struct, frozen=True):
-    """The agent used a tool; `detail` is short, such as a file name."""
+class ToolUsed(EventBase, frozen=True):
+    """The agent used a tool. `detail` is short, such as a file name."""
 
     agent: str
     tool: str
     detail: str = ""
 
 
-class TokensSpent(Struct, frozen=True):
-    """What the agent tells of its use so far; the cost is None when it tells none."""
+class TokensSpent(EventBase, frozen=True):
+    """The agent reported its usage so far. `cost_usd` is None if it reports no cost."""
 
     agent: str
     input_tokens: int
@@ -229,24 +224,24 @@ class TokensSpent(Struct, frozen=True):
     cost_usd: float | None = None
 
 
-class QuotaEnded(Struct, frozen=True):
-    """A quota ended; `opens_at` is when it opens again, where that is known; `waiting` whether we wait for it."""
+class QuotaEnded(EventBase, frozen=True):
+    """A quota is used up. `opens_at` is when it opens again, if known; `waiting` says whether the call waits for it."""
 
     agent: str
     opens_at: datetime | None
     waiting: bool
 
 
-class FellBack(Struct, frozen=True):
-    """Another agent takes over, and why."""
+class FellBack(EventBase, frozen=True):
+    """The next agent gets the question, because the first one cannot be used. `reason` says why."""
 
     from_agent: str
     to_agent: str
     reason: str
 
 
-class AgentFinished(Struct, frozen=True):
-    """A call ended, well or not; `stored` if the ledger has its answer."""
+class AgentFinished(EventBase, frozen=True):
+    """A call ended, with or without success. `stored` says that the ledger has its answer."""
 
     agent: str
     success: bool

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
+
+from codeloupe.model.frozen import FrozenDict, FrozenStruct
 
 
-class Expert(Struct, frozen=True, kw_only=True):
+class Expert(FrozenStruct, frozen=True, kw_only=True):
     """What to look for and what to leave alone. `paths` are globs, with `!` those to leave out; empty is every file.
 
     `severity_guide` says, by the label of a severity, what deserves it. `joined` experts are asked together, in one
@@ -27,7 +28,7 @@ class Expert(Struct, frozen=True, kw_only=True):
     sceptical_of: tuple[str, ...] = ()
     do_not_flag: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
-    severity_guide: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    severity_guide: Mapping[str, str] = FrozenDict()
     joined: bool = False
 
 

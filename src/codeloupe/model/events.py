@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from codeloupe.model.agent import AgentEvent
 from codeloupe.model.change import Change
+from codeloupe.model.event import EventBase
 from codeloupe.model.finding import Claim, Finding
 from codeloupe.model.review import Level, ReviewerInfo
 from codeloupe.model.sweep import CommitReview
 
 
-class ReviewerChosen(Struct, frozen=True):
-    """The reviewer is known; always the first event."""
+class ReviewerChosen(EventBase, frozen=True):
+    """A reviewer was chosen. This is the first event, once for each reviewer."""
 
     reviewer: ReviewerInfo
 
 
-class StageStarted(Struct, frozen=True):
-    """A stage of the review began, such as `reading`, `searching` or `analysing`; `detail` says on what."""
+class StageStarted(EventBase, frozen=True):
+    """A stage began: `reading`, `searching`, `analysing`, `verifying`, or in a sweep `reviewing`.
+
+    `detail` says what it works on.
+    """
 
     stage: str
     detail: str = ""
 
 
-class ChangeRead(Struct, frozen=True):
-    """The change under review is known, with its lines: reports show findings among them."""
+class ChangeRead(EventBase, frozen=True):
+    """The change was read. `change` contains the whole diff, so the event can be large."""
 
     change: Change
 
 
-class LaneFinished(Struct, frozen=True):
-    """One analyser or agent ended: how many findings, or why it failed."""
+class LaneFinished(EventBase, frozen=True):
+    """One analyser, agent or external reviewer ended. `failure` says why it failed, or is None."""
 
     lane: str
     findings: int
@@ -39,23 +41,23 @@ class LaneFinished(Struct, frozen=True):
     failure: str | None = None
 
 
-class Warned(Struct, frozen=True):
-    """A problem that degraded the review, or a note for the reader of the verdict."""
+class Warned(EventBase, frozen=True):
+    """A problem degraded the review, or there is a note for its reader; `level` says which."""
 
     message: str
     level: Level = Level.PROBLEM
 
 
-class UnitsPlanned(Struct, frozen=True):
-    """A reviewer cut the change into so many agent calls, of about so many tokens in all."""
+class UnitsPlanned(EventBase, frozen=True):
+    """A reviewer divided the change into units, one agent call each. `tokens` estimates all of them together."""
 
     lane: str
     units: int
     tokens: int
 
 
-class UnitFinished(Struct, frozen=True):
-    """A unit ended. `claims` are anchored, but not merged or verified yet; `failure` says why it is incomplete."""
+class UnitFinished(EventBase, frozen=True):
+    """A unit ended. Its `claims` are not merged or verified yet. `failure` says why it is incomplete, or is None."""
 
     lane: str
     unit: str
@@ -65,22 +67,22 @@ class UnitFinished(Struct, frozen=True):
     failure: str | None = None
 
 
-class FindingVerified(Struct, frozen=True):
-    """An agent tried to refute the claims of one finding; `proof` is the worst result, or `not_verified`."""
+class FindingVerified(EventBase, frozen=True):
+    """The claims of a finding were verified. `proof` is the worst result, or `not_verified`."""
 
     finding: Finding
     proof: str
 
 
-class AgentActivity(Struct, frozen=True):
-    """Something happened inside the agent call of a unit."""
+class AgentActivity(EventBase, frozen=True):
+    """Something happened in the agent call of a unit. `event` is an agent event."""
 
     unit: str
     event: AgentEvent
 
 
-class CommitReviewed(Struct, frozen=True):
-    """One commit of a sweep is done, well or not: the `number`th of `total`, in the order in which they ended."""
+class CommitReviewed(EventBase, frozen=True):
+    """One commit of a sweep ended, as the `number`th of `total`, reviewed or not."""
 
     outcome: CommitReview
     number: int
@@ -88,4 +90,4 @@ class CommitReviewed(Struct, frozen=True):
 
 
 _OfUnit = UnitsPlanned | UnitFinished | FindingVerified | AgentActivity
-Event = ChangeRead | ReviewerChosen | StageStarted | LaneFinished | Warned | _OfUnit | CommitReviewed
+Event = ReviewerChosen | StageStarted | ChangeRead | LaneFinished | Warned | _OfUnit | CommitReviewed

@@ -7,11 +7,12 @@ from datetime import datetime
 from enum import StrEnum
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from codeloupe.model.agent import Usage
+from codeloupe.model.frozen import FrozenDict, FrozenStruct
 
 # With a time zone: without one it would be another moment on a machine with another clock.
 Moment = Annotated[datetime, Meta(tz=True)]
@@ -47,7 +48,7 @@ WORKING_STATES = frozenset({StageState.RUNNING, StageState.GATING, StageState.RE
 ENDED_STATES = frozenset({StageState.COMPLETED, StageState.FAILED, StageState.CANCELLED})
 
 
-class ArtifactRule(Struct, frozen=True, kw_only=True):
+class ArtifactRule(FrozenStruct, frozen=True, kw_only=True):
     """Which files of the workspace are a stage's artifacts, at its top only unless `recursive`.
 
     Each of `required` must be there; `schemas` are JSON Schemas of JSON or YAML. All by name or glob.
@@ -56,7 +57,7 @@ class ArtifactRule(Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...] = DEFAULT_ARTIFACTS
     recursive: bool = False
     required: tuple[str, ...] = ()
-    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    schemas: Mapping[str, Mapping[str, Any]] = FrozenDict()
 
 
 class GateDefinition(Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
     min_score: int = 40
 
 
-class StageDefinition(Struct, frozen=True, kw_only=True):
+class StageDefinition(FrozenStruct, frozen=True, kw_only=True):
     """One stage. `step` and `agent_definition` are files; `needs` are the stages whose work it builds on.
 
     `agent` None is the first usable one of the settings. `retries` is how often a failed call is tried again before
@@ -104,7 +105,7 @@ class StageDefinition(Struct, frozen=True, kw_only=True):
     retries: int = 1
     gates: tuple[GateDefinition, ...] = ()
     on_failure: OnFailure = OnFailure.ESCALATE
-    parts: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = FrozenDict()
 
     def given(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
         """Those of the run's inputs that the stage gets."""
@@ -120,7 +121,7 @@ class InputDefinition(Struct, frozen=True, kw_only=True):
     secret: bool = False
 
 
-class PipelineDefinition(Struct, frozen=True, kw_only=True):
+class PipelineDefinition(FrozenStruct, frozen=True, kw_only=True):
     """A pipeline as its `file` says, checked: stage names are unique, needs exist and have no cycle.
 
     `file` is absolute. `digest` names the content of the file and of every file that it names; `texts` are those, as
@@ -136,7 +137,7 @@ class PipelineDefinition(Struct, frozen=True, kw_only=True):
     max_parallel: int = 4
     max_budget_usd: float | None = None
     digest: str = ""
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = FrozenDict()
 
 
 class Critique(Struct, frozen=True, kw_only=True):
@@ -184,19 +185,20 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
         return min((critique.score for critique in self.critiques if critique.score is not None), default=None)
 
 
-class StageRequest(Struct, frozen=True, kw_only=True):
-    """What a stage is asked. `agent_definition` may be absent; `prior_artifacts` are paths, not contents.
+class StageRequest(FrozenStruct, frozen=True, kw_only=True):
+    """The question to a stage. `agent_definition` may be absent; `prior_artifacts` are paths, not contents.
 
-    `prior_answers` are texts by name: answers of earlier stages that lie where the agent cannot read them.
+    `prior_answers` are texts by name: answers of earlier stages that lie where the agent cannot read them. Mappings are
+    copied and frozen.
     """
 
     stage: str
     step_file: Path
     agent_definition: Path | None = None
     prior_artifacts: tuple[Path, ...] = ()
-    elicitation_context: Mapping[str, str] = field(default_factory=dict)
+    elicitation_context: Mapping[str, str] = FrozenDict()
     attempt_history: tuple[AttemptRecord, ...] = ()
-    prior_answers: Mapping[str, str] = field(default_factory=dict)
+    prior_answers: Mapping[str, str] = FrozenDict()
 
 
 class FailedTry(Struct, frozen=True, kw_only=True):
@@ -220,7 +222,7 @@ class FailedTry(Struct, frozen=True, kw_only=True):
     tree: str = ""
 
 
-class StageRecord(Struct, frozen=True, kw_only=True):
+class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     """What is known of one stage of a run. `chosen` is the number of the attempt whose work goes on.
 
     `wants_approval` is "gate" for an approval gate, "escalation" after all else. After a person had it tried again, by
@@ -246,8 +248,8 @@ class StageRecord(Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
     max_attempts: int = 0
     earlier: tuple[AttemptRecord, ...] = ()
-    built_on: Mapping[str, str] = field(default_factory=dict)
-    parts: Mapping[str, str] = field(default_factory=dict)
+    built_on: Mapping[str, str] = FrozenDict()
+    parts: Mapping[str, str] = FrozenDict()
     outdated: tuple[str, ...] = ()
     unanswered: int = 0
     lost: Usage = Usage()
@@ -276,7 +278,7 @@ class StageRecord(Struct, frozen=True, kw_only=True):
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-class RunRecord(Struct, frozen=True, kw_only=True):
+class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
     `digest` is the definition's when the run began, `repository` where a worktree or a checkout comes from. `agent` and
@@ -291,7 +293,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     digest: str
     state: StageState
     stages: tuple[StageRecord, ...]
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = FrozenDict()
     workspace: WorkspaceKind = WorkspaceKind.DIRECTORY
     repository: Path | None = None
     base_tree: str = ""
@@ -326,11 +328,27 @@ class Approval(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class PipelineEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened in a run, as the journal keeps it and a display shows it; `kind` as in `run_started`."""
+PipelineEventKind = Literal[
+    "run_started",
+    "run_resumed",
+    "run_ended",
+    "stage_state",
+    "attempt_started",
+    "attempt_finished",
+    "try_failed",
+    "recovery",
+    "critique",
+    "approval_wanted",
+    "approval_given",
+    "note",
+]
+
+
+class PipelineEvent(FrozenStruct, frozen=True, kw_only=True):
+    """Something that happened in a run, as its journal stores it and a display shows it. `facts` depend on `kind`."""
 
     at: Moment
-    kind: str
+    kind: PipelineEventKind
     stage: str = ""
     message: str = ""
-    facts: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    facts: Mapping[str, str | int | float | bool | None] = FrozenDict()

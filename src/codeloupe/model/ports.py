@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Intent
+from codeloupe.model.frozen import FrozenDict, FrozenStruct
 
 # Every agent call and every review loads this module, and each of these costs a start some milliseconds.
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ class Plan(Struct, frozen=True, kw_only=True):
 AGENTS = "agents"
 
 
-class ReviewerResult(Struct, frozen=True, kw_only=True):
+class ReviewerResult(FrozenStruct, frozen=True, kw_only=True):
     """The result of a reviewer: valid claims, anchored where possible; failed units; usage.
 
     `completed` maps each reporter to the files that it reviewed completely. `units` records who answered each unit.
     """
 
     claims: tuple[Claim, ...] = ()
-    completed: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    completed: Mapping[str, frozenset[str]] = FrozenDict()
     units: tuple[UnitRecord, ...] = ()
     units_total: int = 0
     units_failed: tuple[FailedUnit, ...] = ()

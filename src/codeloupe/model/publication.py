@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from codeloupe.model.finding import Finding
+from codeloupe.model.frozen import FrozenDict, FrozenStruct
 from codeloupe.model.review import Review
 
 
@@ -60,7 +61,7 @@ class StandingOpinion(Struct, frozen=True, kw_only=True):
     head: str
 
 
-class PullRequest(Struct, frozen=True, kw_only=True):
+class PullRequest(FrozenStruct, frozen=True, kw_only=True):
     """A pull request as it is now. `head` is its newest commit; `merge_commit` the trial merge, where there is one.
 
     `merge_hint` says what to do about a review of that merge. `files` are patches by path, None where the forge shows
@@ -75,7 +76,7 @@ class PullRequest(Struct, frozen=True, kw_only=True):
     changed_files: int
     commits: int
     merge_commit: str | None = None
-    files: Mapping[str, str | None] = field(default_factory=dict)
+    files: Mapping[str, str | None] = FrozenDict()
     comments: tuple[PostedComment, ...] = ()
     threads: tuple[Thread, ...] = ()
     opinions: tuple[StandingOpinion, ...] = ()

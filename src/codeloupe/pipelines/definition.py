@@ -258,7 +258,7 @@ def _seconds(value: float | str) -> float:
 
 
 def _digest(value: object) -> str:
-    return _sha256(json.dumps(to_builtins(value, enc_hook=dict), sort_keys=True))[:16]
+    return _sha256(json.dumps(to_builtins(value), sort_keys=True))[:16]
 
 
 def _sha256(text: str) -> str:

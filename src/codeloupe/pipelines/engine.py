@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.workspaces import JoinConflict
 from codeloupe.model import pipeline as model
-from codeloupe.model.pipeline import Approval, Decision, PipelineDefinition, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import (
+    Approval,
+    Decision,
+    PipelineDefinition,
+    PipelineEventKind,
+    RunRecord,
+    StageRecord,
+    StageState,
+)
 from codeloupe.pipelines.context import Context, with_lost
 from codeloupe.pipelines.recovery import kept_note, reopened, tried_again
 from codeloupe.pipelines.stages import StageRun, answer_event, save_handwork
@@ -153,7 +161,7 @@ class Engine:
     def _take_over(self) -> None:
         """Say that the run goes on, and mark what a process that died left as under way."""
         state, run = self._state, self._state.run
-        kind = "run_started" if run.state is StageState.PENDING else "run_resumed"
+        kind: PipelineEventKind = "run_started" if run.state is StageState.PENDING else "run_resumed"
         state.move_run(StageState.RUNNING, state.event(kind, pipeline=run.pipeline), reason="")
         for name in revived(self._definition, run):
             state.move(state.stage(name), StageState.PENDING, reason="")

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from codeloupe.calls import AgentCalls
@@ -23,6 +22,7 @@ from codeloupe.git.identity import same_address
 from codeloupe.git.repository import Repository, open_repository, origin_url, read_head
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AGENT_NAMES
+from codeloupe.model.frozen import FrozenDict, FrozenStruct
 from codeloupe.model.pipeline import GateKind, PipelineDefinition, RunRecord, StageState, WorkspaceKind
 from codeloupe.model.pipeline_preview import PipelinePreview
 from codeloupe.model.ports import Agent
@@ -56,7 +56,7 @@ _KEPT_SETTINGS = f"{KEPT_FOLDER}/codeloupe.yaml"
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
 
-class RunOptions(Struct, frozen=True, kw_only=True):
+class RunOptions(FrozenStruct, frozen=True, kw_only=True):
     """How a run is made.
 
     `repo` is where a worktree or a checkout comes from, and whose settings count unless `settings` are given. `agents`
@@ -72,7 +72,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
     repo: Path = Path()
     settings: Settings | None = None
-    agents: Mapping[str, Agent] = field(default_factory=dict)
+    agents: Mapping[str, Agent] = FrozenDict()
     agent: str | None = None
     model: str | None = None
     ask_person: AskPerson | None = None
@@ -84,6 +84,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     only_begin: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
         check_arguments(agents_by_name=given.pop("agents"), **given)
 

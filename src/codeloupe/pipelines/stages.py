@@ -82,7 +82,7 @@ class StageRun:
     def _record(self) -> StageRecord:
         return self._state.stage(self._name)
 
-    def _event(self, kind: str, message: str = "", **facts: Fact) -> PipelineEvent:
+    def _event(self, kind: model.PipelineEventKind, message: str = "", **facts: Fact) -> PipelineEvent:
         return self._state.event(kind, message, stage=self._name, **facts)
 
     async def run(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.errors import ForbiddenTransition
-from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import Approval, PipelineEvent, PipelineEventKind, RunRecord, StageRecord, StageState
 from codeloupe.store.interface import RunStore
 from codeloupe.store.records import replace_file
 from codeloupe.system.logs import log_failure
@@ -90,8 +90,8 @@ class RunState:
         """The answer that a person left on a stage, which is then gone."""
         return self._store.take_approval(self.run.run_id, stage)
 
-    def event(self, kind: str, message: str = "", *, stage: str = "", **facts: Fact) -> PipelineEvent:
-        """Something that happened just now."""
+    def event(self, kind: PipelineEventKind, message: str = "", *, stage: str = "", **facts: Fact) -> PipelineEvent:
+        """Return an event that happened just now."""
         plain = {name: self.masked(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
         return PipelineEvent(at=datetime.now(UTC), kind=kind, stage=stage, message=self.masked(message), facts=plain)
 
@@ -125,7 +125,7 @@ class RunState:
         """What changes, with a reason that may be saved: it may quote a program or an agent."""
         return {**changes, "reason": self.masked(changes["reason"])} if "reason" in changes else changes
 
-    def tell(self, kind: str, words: str, *, stage: str = "", **facts: Fact) -> None:
+    def tell(self, kind: PipelineEventKind, words: str, *, stage: str = "", **facts: Fact) -> None:
         """Save an event that changes nothing."""
         self._save(self.run, (self.event(kind, words, stage=stage, **facts),))
 

@@ -137,7 +137,7 @@ def _expert(name: str, values: Mapping[str, Any], *, in_brief: bool) -> Expert:
         sceptical_of=lists["sceptical_of"],
         do_not_flag=lists["do_not_flag"],
         paths=lists["paths"],
-        severity_guide=MappingProxyType(severity_guide),
+        severity_guide=severity_guide,
     )
     if not in_brief:
         return expert

@@ -27,6 +27,7 @@ from codeloupe.model.agent import (
 )
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.testing.replies import Delay, Hang, Json, Script, Text, ToolUse
+from codeloupe.testing.timing import instant_timing
 
 AgentStep: TypeAlias = (
     "Text | Json | ToolUse | Hang | Delay[AgentStep] | AgentResult | AgentError | Callable[[AgentRequest], AgentStep]"
@@ -51,6 +52,9 @@ class ScriptedAgent:
     OutputInvalid, or is the answer with `accept_any_output`. Limits of turns, money and time are kept. Every turn
     costs `cost_usd`; with None the cost is not known. For one event loop at a time. `running` calls are under way now,
     at most `max_seen` were.
+
+    The waits between attempts (retries, rate limits, quotas) take no time; `Runtime(timing=Timing())` makes them real.
+    A `Delay` is always real, because the call is under way meanwhile.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class ScriptedAgent:
         self._availability = availability
         self._cost_usd = cost_usd
         self._requests: list[AgentRequest] = []
+        self.timing = instant_timing()
         self.running = self.max_seen = 0
 
     @property

@@ -38,7 +38,7 @@ class Run:
     def __init__(self, path: Path, *, seconds: float = 1.0, lease_seconds: float = 60.0, fresh: bool = False) -> None:
         self.database = SqliteDatabase(path)
         self.ledger = DatabaseLedger(self.database, clock=asyncio.get_running_loop().time)
-        self.calls = LedgerCalls(self.ledger, timing=virtual_timing(), lease_seconds=lease_seconds)
+        self.calls = LedgerCalls(self.ledger, lease_seconds=lease_seconds)
         self.seconds = seconds
         self.bought = 0
         self.failures: list[Exception] = []
@@ -93,7 +93,7 @@ class Interrupted:
 def interrupted(run: Run, *more: Any) -> Any:
     """Let a run go through a ledger that is interrupted."""
     ledger: Any = Interrupted(run.ledger, *more)
-    run.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
+    run.calls = LedgerCalls(ledger, lease_seconds=60.0)
     return ledger
 
 
@@ -267,7 +267,7 @@ async def test_a_cancellation_during_the_call_gives_the_claim_back_and_stores_no
 async def test_a_cancelled_waiter_does_not_end_the_claim_of_another(ours: Run, theirs: Run) -> None:
     buying = asyncio.create_task(ours.buy())
     # One in another process, and one in another run with the same ledger.
-    same = LedgerCalls(ours.ledger, timing=virtual_timing(), lease_seconds=60.0)
+    same = LedgerCalls(ours.ledger, lease_seconds=60.0)
     await asyncio.sleep(1)
     waiting = [
         asyncio.create_task(theirs.buy()),

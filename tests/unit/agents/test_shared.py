@@ -319,7 +319,7 @@ class TestMoney:
         shared = dead.shared
         assert shared is not None
         agent = fleet.agent()
-        place = dead.limiter("scripted").place()
+        place = dead.limiter(agent).place()
         lost = await shared.request(request(), agent, place=place, repo=None, budget=dead.budget, reads=False)
         await lost.take()
         await ask(caller, agent)

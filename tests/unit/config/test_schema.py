@@ -31,9 +31,9 @@ SCHEMA = json_schema()
 @each(
     ("values", "message"),
     [
-        ({"fail_on": "worst"}, "fail_on: expected critical, high, medium or low (or P0 to P3), found ''worst''"),
-        ({"passes": True}, "passes: expected a whole number from 1 to 10, found 'True'"),
-        ({"include": ["a", 5]}, "include: entry 2: expected a pattern as text, found '['a', 5]'"),
+        ({"fail_on": "worst"}, "fail_on: expected critical, high, medium or low (or P0 to P3), found 'worst'"),
+        ({"passes": True}, "passes: expected a whole number from 1 to 10, found True"),
+        ({"include": ["a", 5]}, "include: entry 2: expected a pattern as text, found 5"),
         ({"review_command": ["a\0b"]}, "review_command: entry 1: expected a text"),
         ({"model": "a\udcffb"}, "model: expected a text"),
         ({"own_experts": {"x": {}}}, "own_experts.x: `focus` is missing"),
@@ -84,7 +84,7 @@ FULL = Settings(
 def test_the_json_schema_refuses_what_the_settings_refuse(wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, SCHEMA)
-    with pytest.raises((ConfigError, TypeError)):
+    with pytest.raises(ConfigError):
         Settings(**wrong)
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -51,6 +51,8 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(any_of, arguments))
+    if get_origin(kind) is Literal:
+        return st.sampled_from(arguments)
     if get_origin(kind) is Annotated:
         return any_of(arguments[0])
     if get_origin(kind) is Mapping:

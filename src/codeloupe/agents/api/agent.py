@@ -262,11 +262,13 @@ async def _ask(packages: SimpleNamespace, target: Target, request: AgentRequest)
     message = packages.messages.ModelRequest(parts=[part], instructions=instructions or None)
     options: dict[str, Any] = {}
     if request.output_schema is not None:
+        # The package changes the schema that it is given, and that of a request cannot be changed.
+        schema = json.loads(json.dumps(_wrapped(request.output_schema) or request.output_schema))
         # Structured output is asked for by a tool that must be called: that works with every vendor and most others.
         tool = packages.tools.ToolDefinition(
             name=_TOOL,
             description="Gives the answer, in the form that is asked for.",
-            parameters_json_schema=_wrapped(request.output_schema) or {**request.output_schema},
+            parameters_json_schema=schema,
             kind="output",
         )
         options = {"output_mode": "tool", "output_tools": [tool], "allow_text_output": False}

@@ -64,7 +64,8 @@ class AgentCaller:
 
     `key_of` gives the ledger's key of a request, or None for one that must be made each time. `watch_files` looks at
     a directory before a call that may write and gives a function that tells, after it, which files changed. `shared`
-    holds limits over more processes than this one.
+    holds limits over more processes than this one. `timing` is the clock of all waits; without one, an agent's own
+    `timing` is, as a scripted agent has it, or else real time.
     """
 
     def __init__(
@@ -75,13 +76,14 @@ class AgentCaller:
         ledger: Ledger | None = None,
         key_of: KeyOf | None = None,
         watch_files: WatchFiles | None = None,
-        timing: Timing = Timing(),  # noqa: B008 - frozen
+        timing: Timing | None = None,
         shared: SharedCalls | None = None,
     ) -> None:
         self.options = options
         self.shared = shared
-        self.timing = timing
-        self.budget = budget or RunBudget(clock=timing.clock)
+        self.timing = timing or Timing()
+        self._given_timing = timing
+        self.budget = budget or RunBudget(clock=self.timing.clock)
         self._key_of = key_of
         self._watch_files = watch_files
         self._limiters: dict[str, Limiter] = {}
@@ -89,24 +91,29 @@ class AgentCaller:
         # calls that have another agent to ask need not find that out again. One that has answered can be used: if it
         # is refused later, that may be for one request alone.
         self.unusable: dict[str, AgentError | None] = {}
-        self._ledger = ledger and LedgerCalls(ledger, timing=timing, lease_seconds=options.lease_seconds)
+        self._ledger = ledger and LedgerCalls(ledger, lease_seconds=options.lease_seconds)
 
     @property
     def spent(self) -> Spent:
         """What ended requests have taken of the budget."""
         return self.budget.spent
 
-    def limiter(self, agent: str) -> Limiter:
-        """What lets calls of this agent begin."""
-        if agent not in self._limiters:
-            self._limiters[agent] = Limiter(
-                agent,
+    def timing_of(self, agent: Agent) -> Timing:
+        """Return the clock of the waits for an agent: the one given, else the agent's own, else real time."""
+        own: Timing | None = getattr(agent, "timing", None)
+        return self._given_timing or own or self.timing
+
+    def limiter(self, agent: Agent) -> Limiter:
+        """Return what lets calls of this agent begin."""
+        if agent.name not in self._limiters:
+            self._limiters[agent.name] = Limiter(
+                agent.name,
                 concurrency=self.options.concurrency,
                 calls_per_minute=self.options.calls_per_minute,
                 longest_pause_seconds=self.options.retry.rate_limit_max_seconds,
-                timing=self.timing,
+                timing=self.timing_of(agent),
             )
-        return self._limiters[agent]
+        return self._limiters[agent.name]
 
     def variant(
         self,

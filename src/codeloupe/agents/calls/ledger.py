@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.limiter import Timing, readable
+from codeloupe.agents.calls.limiter import readable
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
 from codeloupe.system.process import uninterrupted
@@ -28,11 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 class LedgerCalls:
-    """The calls of one run that go through the ledger. A claim whose owner was killed runs out with its lease."""
+    """The calls of one run that go through the ledger. A claim whose owner was killed runs out with its lease.
 
-    def __init__(self, ledger: Ledger, *, timing: Timing, lease_seconds: float) -> None:
+    Leases and the claims of other processes run in real time, whatever the clock of the calls is.
+    """
+
+    def __init__(self, ledger: Ledger, *, lease_seconds: float) -> None:
         self._ledger = ledger
-        self._timing = timing
         self._lease_seconds = lease_seconds
         self._claimed: set[str] = set()
         # One call of this run at a time for each key; the next one looks again what is stored.
@@ -72,7 +74,9 @@ class LedgerCalls:
 
     async def _claim_or_find(self, key: str, *, agent: str, patience_seconds: float) -> AgentResult | None:
         """None when the claim is ours, or the answer that somebody else bought since we looked."""
-        started, pause = self._timing.clock(), 0.1
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        pause = 0.1
 
         def claim() -> AgentResult | None:
             # Noted in the same step, so that a cancellation meanwhile does not leave a claim behind. And what was
@@ -85,12 +89,12 @@ class LedgerCalls:
             kept = await in_thread(claim)
             if kept is not None or key in self._claimed:
                 return kept
-            if self._timing.clock() - started > patience_seconds:
+            if clock() - started > patience_seconds:
                 message = (
                     f"somebody else is asking {agent} the same, and did not end within {readable(patience_seconds)}"
                 )
                 raise TimedOut(message, agent=agent, hint="wait for it, give more time, or ask again", attempts=0)
-            await self._timing.sleep(pause)
+            await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
 
     async def _stored(self, key: str, result: AgentResult) -> AgentResult:
@@ -108,7 +112,7 @@ class LedgerCalls:
 
     async def _renew(self, key: str) -> None:
         while True:
-            await self._timing.sleep(self._lease_seconds / 2)
+            await asyncio.sleep(self._lease_seconds / 2)
             try:
                 await in_thread(lambda: self._ledger.renew(key, lease_seconds=self._lease_seconds))
             except StoreError as error:

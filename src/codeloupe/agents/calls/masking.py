@@ -13,7 +13,7 @@ from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.redaction import redact
 
 # Fields of events that we name ourselves: masking costs, and there are many events.
-_NAMES = frozenset({"agent", "from_agent", "to_agent", "model", "kind"})
+_NAMES = frozenset({"agent", "from_agent", "to_agent", "model", "error"})
 
 
 def masked_request(request: AgentRequest) -> tuple[AgentRequest, tuple[str, ...]]:

@@ -76,9 +76,11 @@ class Attempts:
         self, caller: AgentCaller, agent: Agent, request: AgentRequest, emit: AgentEventSink, *, is_last: bool
     ) -> None:
         self.agent, self.request, self.emit, self.is_last = agent, request, emit, is_last
-        self.budget, self.timing, self.unusable = caller.budget, caller.timing, caller.unusable
+        self.budget = caller.budget
+        self.timing = caller.timing_of(agent)
+        self.unusable = caller.unusable
         self.policy, self.waits_for_quota = caller.options.retry, caller.options.wait_for_quota and is_last
-        self.place = caller.limiter(agent.name).place(patience_seconds=request.timeout_seconds)
+        self.place = caller.limiter(agent).place(patience_seconds=request.timeout_seconds)
         self.ends_at: float | None = None
         self.shared, self.repo, self.has_begun = caller.shared, caller.options.repo, False
 

@@ -137,7 +137,8 @@ class SharedCalls:
 
     async def _renew(self) -> None:
         while self._held or self._unrecorded:
-            await self.timing.sleep(self.limits.lease_seconds / 3)
+            # In real time, whatever the clock of the calls is: other processes wait for this.
+            await asyncio.sleep(self.limits.lease_seconds / 3)
             try:
                 await in_thread(self.limits.renew)
                 while self._unrecorded:
