@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from codeloupe.cli.main import VERBS, build_parser
 
 Options = Mapping[str, frozenset[str]]
-# What means something in a shell, and the sign within a word that begins a comment for `calls` alone.
-_FOR_A_SHELL = "();<>|&$`*?[]{}~!\\#"
 
 
 def verbs() -> Options:
@@ -40,14 +38,6 @@ def calls(line: str) -> Iterator[list[str]]:
             call.append(word)
         elif word == "codeloupe":
             call = []
-
-
-def call_alone(line: str) -> list[str] | None:
-    """The words behind `codeloupe`, where a line is a call of it and nothing else that a shell has work with."""
-    found = list(calls(line))
-    typed = line.partition(" #")[0]
-    is_alone = typed.startswith("codeloupe ") and len(found) == 1 and not set(typed) & set(_FOR_A_SHELL)
-    return found[0] if is_alone else None
 
 
 def verb_of(words: Sequence[str], known: Options) -> str | None:

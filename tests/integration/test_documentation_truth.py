@@ -20,6 +20,7 @@ from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, com
 from tests.documentation_place import place_for
 from tests.documentation_reference import MADE, RENEW, fields_of_report
 from tests.documentation_verbs import calls, long_options, verb_of, verbs
+from tests.fresh_install import Install
 from tests.program import codeloupe as codeloupe_program
 from tests.repository import GitRepository
 from tests.rows import each
@@ -124,10 +125,10 @@ def test_every_agent_is_told_with_what_it_needs() -> None:
     assert all(all(row) for row in rows.values())
 
 
-def test_the_other_documents_have_the_fields_that_are_told(tmp_path: Path) -> None:
+def test_the_other_documents_have_the_fields_that_are_told(tmp_path: Path, fresh_install: Install) -> None:
     rows = table(JSON_PAGE, "Other documents")
     assert len(rows) >= 10
-    with place_for(JSON_PAGE, tmp_path) as place:
+    with place_for(JSON_PAGE, tmp_path, fresh_install) as place:
         place.type("codeloupe review")
         for call, told in rows:
             ended = place.type(call.strip("`"))
