@@ -25,13 +25,16 @@ def _leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, f
 
 
 def calls(line: str) -> Iterator[list[str]]:
-    """The calls of the program in a line of a shell: each the words after `codeloupe`, up to a pipe or the like."""
+    """Yield the words after each `codeloupe` in a line of a shell, up to a pipe or the like.
+
+    The name without a word behind it is not a call: it can be a folder, as in `cd codeloupe`.
+    """
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     call: list[str] | None = None
     for word in (*lexer, ";"):
         if set(word) <= set("();<>|&"):
-            if call is not None:
+            if call:
                 yield call
             call = None
         elif call is not None:

@@ -67,7 +67,7 @@ def test_an_option_that_is_named_alone_belongs_to_a_review_or_to_a_verb_of_the_p
     named = {
         option
         for span in spans(page)
-        if not span.startswith(("codeloupe ", "pre-commit "))
+        if not span.startswith(("codeloupe ", "pre-commit ", "uv "))
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span)
     }
     assert named - known == set()
@@ -198,6 +198,16 @@ def test_the_picture_shows_what_the_program_shows_and_asks_nobody_for_a_part_of_
     assert picture.lstrip().startswith("<svg")
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
     assert words_in(DOCS / "demo.svg") == words_in(tmp_path / "demo.svg"), "`make picture` makes it anew"
+
+
+@pytest.mark.defect("E22")
+def test_the_picture_is_at_most_half_as_tall_as_wide_and_shows_the_verdict() -> None:
+    [(width, height)] = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text_of(DOCS / "demo.svg"))
+    assert float(height) <= float(width) / 2
+    words = " ".join(words_in(DOCS / "demo.svg")).replace("&#160;", " ")
+    # One finding with all of its parts, the number of the others, and the verdict about all of them.
+    for expected in ("CRITICAL P0", "Why", "Fix", "and 8 more findings", "FAIL", "1 critical", "5 of 5 files reviewed"):
+        assert expected in words, words
 
 
 def words_in(picture: Path) -> list[str]:

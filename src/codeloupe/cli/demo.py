@@ -28,8 +28,8 @@ _AWS_KEY = "AKIA" + "QX7ZP3LMN5" + "TVRW2K"
 
 
 def configure(parser: Parser) -> None:
-    """How to show it."""
-    option(parser, "--svg", "FILE", "write the result as a picture instead", type=Path)
+    """Add the options that say how to show the result."""
+    option(parser, "--svg", "FILE", "write the first finding and the verdict as a picture instead", type=Path)
     options.add(parser, "--color")
 
 
