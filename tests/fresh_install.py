@@ -109,7 +109,7 @@ def uv(*words: str) -> None:
 def tool_variables(folder: Path) -> dict[str, str]:
     """Return an environment for uv, uvx and pipx: their programs go below a folder, and packages come from uv's cache.
 
-    It is the environment in which the tests were started, because uv may have to use the package index.
+    Of the machine it has only what leads to the package index.
     """
     cache = subprocess.run((str(UV), "cache", "dir"), env=_OUTSIDE, capture_output=True, text=True, check=True)
     tools = folder / "tools"
@@ -120,10 +120,9 @@ def tool_variables(folder: Path) -> dict[str, str]:
     programs = folder / "programs"
     versions = str(pinned_versions(folder))
     return {
-        **_OUTSIDE,
-        "HOME": os.environ["HOME"],
-        "CODELOUPE_HOME": os.environ["CODELOUPE_HOME"],
-        "PATH": os.pathsep.join((str(tools), str(programs), _OUTSIDE["PATH"])),
+        **os.environ,
+        **network_variables(),
+        "PATH": os.pathsep.join((str(tools), str(programs), os.environ["PATH"])),
         "UV_CACHE_DIR": cache.stdout.strip(),
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_CONSTRAINT": versions,
@@ -137,10 +136,15 @@ def tool_variables(folder: Path) -> dict[str, str]:
 
 
 def network_variables() -> dict[str, str]:
-    """Return the variables that let a program use the network as the machine does, in place of the dead proxies."""
+    """Return the variables that lead uv and pip to the package index, in place of the dead proxies."""
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
     names += tuple(name.lower() for name in names)
-    return {name: _OUTSIDE.get(name, "") for name in names}
+    variables = {name: _OUTSIDE.get(name, "") for name in names}
+    settings = Path(_OUTSIDE.get("XDG_CONFIG_HOME", Path(_OUTSIDE.get("HOME", "/nonexistent")) / ".config"))
+    for name, file in (("UV_CONFIG_FILE", settings / "uv/uv.toml"), ("PIP_CONFIG_FILE", settings / "pip/pip.conf")):
+        if file.exists():
+            variables.setdefault(name, str(file))
+    return variables
 
 
 def copy_of_project(folder: Path) -> Path:
