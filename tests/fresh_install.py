@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).with_name("uv")
 _FOLDER = "FRESH_INSTALL_FOLDER"
 _EXTRAS = "all"
+_A_DAY_SECONDS = 86_400
 # The environment before tests get a home of their own and proxies that lead nowhere. uv finds its cache by it.
 _OUTSIDE: dict[str, str] = {}
 _IGNORED = ("PYTHON", "VIRTUAL_ENV", "CODELOUPE_")
@@ -54,8 +56,16 @@ def pytest_configure(config: pytest.Config) -> None:
         # In the checkout, because hard links work only within one file system.
         cache = PROJECT / ".cache"
         cache.mkdir(exist_ok=True)
+        _remove_old_folders(cache)
         os.environ[_FOLDER] = tempfile.mkdtemp(prefix="install-", dir=cache)
         config.add_cleanup(_remove_folder)
+
+
+def _remove_old_folders(cache: Path) -> None:
+    """Remove the folders of sessions that were killed."""
+    for folder in cache.glob("install-*"):
+        if time.time() - folder.stat().st_mtime > _A_DAY_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_folder() -> None:
@@ -100,9 +110,11 @@ def pinned_versions(folder: Path) -> Path:
 
 def uv(*words: str) -> None:
     """Run uv: with its cache alone if that has everything, otherwise with the package index."""
-    ended = subprocess.run((str(UV), *words), env={**_OUTSIDE, "UV_OFFLINE": "1"}, capture_output=True, check=False)
+    command = (str(UV), *words)
+    offline = {**_OUTSIDE, "UV_OFFLINE": "1"}
+    ended = subprocess.run(command, cwd=PROJECT, env=offline, capture_output=True, check=False)
     if ended.returncode != 0:
-        ended = subprocess.run((str(UV), *words), cwd=PROJECT, env=_OUTSIDE, capture_output=True, check=False)
+        ended = subprocess.run(command, cwd=PROJECT, env=_OUTSIDE, capture_output=True, check=False)
     assert ended.returncode == 0, f"uv {' '.join(words)}:\n{ended.stderr.decode()}"
 
 
@@ -117,12 +129,16 @@ def tool_variables(folder: Path) -> dict[str, str]:
     for name in ("uv", "uvx", "pipx"):
         (tools / name).symlink_to(UV.with_name(name))
     (tools / "python3").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
+    # uv leaves lock files there.
+    temporary = folder / "tmp"
+    temporary.mkdir()
     programs = folder / "programs"
     versions = str(pinned_versions(folder))
     return {
         **os.environ,
         **network_variables(),
         "PATH": os.pathsep.join((str(tools), str(programs), os.environ["PATH"])),
+        "TMPDIR": str(temporary),
         "UV_CACHE_DIR": cache.stdout.strip(),
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_CONSTRAINT": versions,
@@ -137,9 +153,10 @@ def tool_variables(folder: Path) -> dict[str, str]:
 
 def network_variables() -> dict[str, str]:
     """Return the variables that lead uv and pip to the package index, in place of the dead proxies."""
-    names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-    names += tuple(name.lower() for name in names)
-    variables = {name: _OUTSIDE.get(name, "") for name in names}
+    variables = {}
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        variables[name] = _OUTSIDE.get(name, "")
+        variables[name.lower()] = _OUTSIDE.get(name.lower(), "")
     settings = Path(_OUTSIDE.get("XDG_CONFIG_HOME", Path(_OUTSIDE.get("HOME", "/nonexistent")) / ".config"))
     for name, file in (("UV_CONFIG_FILE", settings / "uv/uv.toml"), ("PIP_CONFIG_FILE", settings / "pip/pip.conf")):
         if file.exists():
