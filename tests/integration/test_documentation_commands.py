@@ -1,7 +1,8 @@
 """Every command of the documentation, of the files for CI and of the examples is executed, or is listed with a reason.
 
 The program is the one that people install: the wheel in a fresh environment, away from the source tree. Each page is
-typed into a shell from top to bottom, in a repository that is removed afterwards.
+typed into a shell from top to bottom, in a repository that is removed afterwards. A command within a sentence is often
+a part of one, so `test_documentation_truth.py` checks its verb and its options against the parser.
 """
 
 import importlib

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import codeloupe
-from tests.documentation_pages import DOCS, PROJECT, all_commands, blocks, commands, name_of
+from tests.documentation_pages import DOCS, PAGES, PROJECT, all_commands, blocks, commands, name_of, spans
 from tests.fresh_install import Install, copy_of_project, tool_variables
 from tests.repository import GitRepository
 
@@ -52,8 +52,11 @@ def machine() -> Machine:
 
 
 def installing_lines() -> list[str]:
-    """Return the lines of all pages but the one about uv that install codeloupe."""
+    """Return the lines of all pages but the one about uv that install codeloupe, in blocks and in sentences."""
     found = {command.text for command in all_commands() if command.block.page != UV_PAGE}
+    for page in PAGES:
+        if page != UV_PAGE:
+            found |= {span for span in spans(page) if " install " in span and "codeloupe" not in span}
     return sorted(line for line in found if line.startswith(INSTALLING))
 
 
