@@ -30,6 +30,12 @@ NOT_EXECUTED: Mapping[str, str] = {
     "make ": "sets up the project itself, which the tests are a part of; a test checks that the target exists",
     "reviewdog ": "is another project's program; tests check the format that it reads",
 }
+# Lines of workflows that a page shows, by their beginning, with the reason why no test executes them.
+WORKFLOW_LINES_NOT_EXECUTED: Mapping[str, str] = {
+    "uvx --from git+https://HOST/OWNER/codeloupe@COMMIT codeloupe review": (
+        "names an address that only the reader has; the page has the same command with a path, which is executed"
+    ),
+}
 # Lines of pages that need a checkout of codeloupe, by their beginning, with the test that executes them.
 INSTALLS = "tests.integration.test_installs::test_each_documented_install_gives_a_program_that_works"
 EXECUTED_ELSEWHERE: Mapping[str, str] = {
@@ -190,6 +196,16 @@ def shell_steps() -> Iterator[tuple[str, str]]:
 def test_every_script_and_every_step_of_ci_names_the_test_that_executes_it() -> None:
     assert set(scripts()) == set(SCRIPTS)
     assert set(shell_steps()) == {*STEPS, *STEPS_NOT_EXECUTED}
+
+
+def test_every_line_of_a_workflow_on_a_page_is_listed_with_its_reason() -> None:
+    lines = []
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "yaml":
+                lines += re.findall(r"^ *-? ?run: (.+)$", block.text, re.MULTILINE)
+    assert lines
+    assert [line for line in lines if beginning_of(line, WORKFLOW_LINES_NOT_EXECUTED) is None] == []
 
 
 def test_every_test_that_the_tables_name_exists() -> None:
