@@ -18,7 +18,7 @@ TESTS := $(shell find tests -name '*.py')
 
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
-.PHONY: help demo test unit soak check pytest coverage develop bench own format lock picture clean
+.PHONY: help demo test unit soak check pytest coverage develop bench own format lock picture dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name what; do printf '  %-9s %s\n' "$$name" "$$what"; done
@@ -72,6 +72,11 @@ lock: $(VENV)/.uv  ## compile the pinned requirements anew (UPGRADE=1 takes newe
 
 picture: $(VENV)/.wheel  ## make the README's picture from the program's real output
 	@$(BIN)/codeloupe demo --svg docs/demo.svg
+
+dist: $(VENV)/.dev  ## build the sdist and the wheel that a release publishes, and check them
+	@rm -rf dist
+	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist
+	@$(BIN)/twine --no-color check --strict dist/*
 
 clean:  ## remove everything that was set up
 	rm -rf $(VENV) .cache build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

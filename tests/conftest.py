@@ -11,7 +11,14 @@ from hypothesis.internal.conjecture import providers
 
 from tests.repository import GitRepository
 
-pytest_plugins = ("tests.guards", "tests.memory_disk", "tests.postgres", "tests.tested_package", "tests.warm_program")
+pytest_plugins = (
+    "tests.fresh_install",
+    "tests.guards",
+    "tests.memory_disk",
+    "tests.postgres",
+    "tests.tested_package",
+    "tests.warm_program",
+)
 
 # The same examples every time, so that a red run is the change's fault; with NEW_EXAMPLES always new ones. A failure
 # prints what reproduces it, so no database is kept. Slow machines are the time limit's business.

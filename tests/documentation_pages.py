@@ -7,8 +7,13 @@ from typing import NamedTuple
 
 PROJECT = Path(__file__).resolve().parent.parent
 DOCS = PROJECT / "docs"
-# The pages with commands of their own; CONTRIBUTING.md speaks of the tools of the project, not of the program.
-PAGES = (PROJECT / "README.md", PROJECT / "SECURITY.md", *sorted(DOCS.glob("*.md")))
+# The pages with commands of the program; CONTRIBUTING.md has those of the project's tools.
+PAGES = (
+    PROJECT / "README.md",
+    PROJECT / "SECURITY.md",
+    PROJECT / "examples" / "README.md",
+    *sorted(DOCS.glob("*.md")),
+)
 
 _FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

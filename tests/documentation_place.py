@@ -1,7 +1,8 @@
-"""A place in which the commands of the documentation can be typed: a repository, and all that pages speak of.
+"""A place in which the commands of the documentation can be typed: a repository, and everything that pages mention.
 
-The real agent programs talk to the stand-in model, git to a forge on loopback, and `publish` to a GitHub server on
-loopback. The page about workers has a Postgres server and a worker. Nothing leaves the machine.
+The program is installed from the wheel, in an environment of its own. The real agent programs talk to the stand-in
+model, git to a forge on loopback, and `publish` to a GitHub server on loopback. The page about workers has a Postgres
+server and a worker. Nothing leaves the machine.
 """
 
 import json
@@ -9,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,16 +19,16 @@ from typing import Any
 
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
+from examples.dry_run_answers import REPOSITORY
 from tests.agent_programs import find
-from tests.documentation_pages import PROJECT, Block
-from tests.documentation_verbs import call_alone
+from tests.documentation_pages import PROJECT, Block, name_of
+from tests.fresh_install import Install
 from tests.github_server import github_server
 from tests.pipeline_files_model import ExampleModel
-from tests.program import PROGRAM, PYTHON_HEADER, Ended
+from tests.program import PYTHON_HEADER, Ended, codeloupe
 from tests.proofs import asks_for_proofs, proofs
 from tests.pull_server import PullServer
 from tests.repository import GitRepository
-from tests.warm_program import codeloupe
 
 BEFORE = "def total(prices):\n    return sum(prices)\n"
 AFTER = BEFORE + "\n\ndef average(prices):\n    return total(prices) / cuont(prices)\n"
@@ -49,10 +49,22 @@ SCHEMA = '{"type": "object", "properties": {"answer": {"type": "string"}}, "requ
 FULL_NAME = "octo/demo"
 PULL_REQUESTS = (7, 12)
 # The cheapest agent for a page that names none; only claude writes files as the examples' made-up model wants it.
-_AGENTS = {"pipelines.md": "claude_cli", "README.md": "claude_cli"}
-_WITH_WORKERS = "scaling.md"
+_AGENTS = dict.fromkeys(("README.md", "examples/README.md", "docs/pipelines.md"), "claude_cli")
+_WITH_WORKERS = "docs/scaling.md"
+_WITH_GEMINI = "docs/review.md"
 _OFFLINE = frozenset(
-    {"ci.md", "publish.md", "rounds.md", "README.md", "library.md", "json.md", "configuration.md", _WITH_WORKERS}
+    {
+        "README.md",
+        "examples/README.md",
+        "docs/README.md",
+        "docs/ci.md",
+        "docs/configuration.md",
+        "docs/json.md",
+        "docs/library.md",
+        "docs/publish.md",
+        "docs/rounds.md",
+        _WITH_WORKERS,
+    }
 )
 
 
@@ -63,13 +75,28 @@ class _RecentRepository(GitRepository):
         return {name: value for name, value in super()._environment().items() if not name.endswith("_DATE")}
 
 
+class PlayedExample:
+    """The model of the example pipeline that was started last."""
+
+    def __init__(self) -> None:
+        self.model = ExampleModel("article")
+
+    def choose(self, line: str) -> None:
+        """Begin an example anew if the line runs it."""
+        named = re.search(r"pipeline run examples/(\w+)/pipeline\.yaml", line)
+        if named is not None:
+            self.model = ExampleModel(named[1])
+
+
 @dataclass
 class Place:
     """Where the commands of one page are typed. `exported` are the variables that the page has set so far."""
 
     directory: Path
+    install: Install
     environment: Mapping[str, str]
     pull_request_url: str
+    example: PlayedExample
     exported: list[str] = field(default_factory=list)
 
     def type(self, line: str) -> Ended:
@@ -77,14 +104,12 @@ class Place:
         line = self._filled(line)
         if line.startswith("export "):
             self.exported.append(line)
-        words = call_alone(line)
-        if words is not None and not self.exported:
-            return self._call(*words)
+        self.example.choose(line)
         return self._run(("bash", "-c", "\n".join((*self.exported, line))))
 
     def execute(self, block: Block) -> Ended:
         """Run a Python program of a page; a warning in it is an error."""
-        return self._run((sys.executable, "-W", "error", "-c", block.text))
+        return self._run((str(self.install.python), "-W", "error", "-c", block.text))
 
     def write(self, block: Block) -> None:
         """Put a file that the page shows in its place."""
@@ -94,9 +119,8 @@ class Place:
         file.write_text(block.text, encoding="utf-8")
 
     def _call(self, *words: str) -> Ended:
-        """The program itself, where a shell would do nothing but start it."""
-        own = {name: value for name, value in self.environment.items() if os.environ.get(name) != value}
-        return codeloupe(*words, cwd=self.directory, environment=own)
+        """Ask the program for something that a line needs."""
+        return codeloupe(*words, cwd=self.directory, environment=self.environment, program=self.install.program)
 
     def _run(self, words: tuple[str, ...]) -> Ended:
         ended = subprocess.run(
@@ -141,12 +165,13 @@ class Place:
 
 
 @contextmanager
-def place_for(page: Path, root: Path) -> Iterator[Place]:
+def place_for(page: Path, root: Path, install: Install) -> Iterator[Place]:
     """A place for the commands of one page below `root`; what it needs is started, and ended again."""
-    model = ExampleModel("article")
+    name = name_of(page)
+    example = PlayedExample()
     project = _repository(root / "work")
     with (
-        StandInServer(reply=lambda request: answer(request, model)) as service,
+        StandInServer(reply=lambda request: answer(request, example.model)) as service,
         PullServer(root / "forge") as forge,
         github_server() as github,
         ExitStack() as stack,
@@ -160,23 +185,26 @@ def place_for(page: Path, root: Path) -> Iterator[Place]:
         _unsaved(project)
         variables = {
             **os.environ,
-            **_agent_variables(service, root / "bin", with_gemini=page.name == "review.md"),
-            "CODELOUPE_AGENTS": _AGENTS.get(page.name, "codex"),
-            **({"CODELOUPE_REVIEWER_TYPE": "offline"} if page.name in _OFFLINE else {}),
+            **_agent_variables(service, root / "bin", with_gemini=name == _WITH_GEMINI),
+            "PATH": install.path(root / "bin"),
+            "CODELOUPE_AGENTS": _AGENTS.get(name, "codex"),
+            **({"CODELOUPE_REVIEWER_TYPE": "offline"} if name in _OFFLINE else {}),
             "GITHUB_TOKEN": github.token,
             "GITHUB_API_URL": github.url,
         }
-        if page.name == _WITH_WORKERS:
+        if name == _WITH_WORKERS:
             database = stack.enter_context(PostgresServer(root / "database", durable=False))
+            # A person who changes over to a shared database has a history of reviews that `store migrate` copies.
+            codeloupe("review", cwd=project.path, environment=variables, program=install.program)
             variables["CODELOUPE_DATABASE"] = database.url
-            stack.enter_context(_worker(variables))
-        yield Place(project.path, variables, f"{forge.url}/{FULL_NAME}/pull/{PULL_REQUESTS[0]}")
+            stack.enter_context(_worker(install, variables))
+        yield Place(project.path, install, variables, f"{forge.url}/{FULL_NAME}/pull/{PULL_REQUESTS[0]}", example)
 
 
 @contextmanager
-def _worker(variables: Mapping[str, str]) -> Iterator[None]:
-    """A worker, stopped as in life."""
-    with subprocess.Popen((str(PROGRAM), "worker", "--quiet", "--grace", "1"), env=dict(variables)) as process:
+def _worker(install: Install, variables: Mapping[str, str]) -> Iterator[None]:
+    """Run a worker, and stop it by a signal."""
+    with subprocess.Popen((str(install.program), "worker", "--quiet", "--grace", "1"), env=dict(variables)) as process:
         try:
             yield
         finally:
@@ -200,7 +228,12 @@ def _repository(directory: Path) -> GitRepository:
     """Branch `topic` with a fault over `main`, and a branch `release`; the files that pages name are there."""
     project = _RecentRepository(directory)
     files = {"src/app.py": BEFORE, "REVIEW.md": "Names are whole words.\n", "prompt.txt": "What does src/app.py do?\n"}
-    for name, text in {**files, "ticket.md": "The report needs the average price.\n", "answer.json": SCHEMA}.items():
+    for name, text in {
+        **REPOSITORY,
+        **files,
+        "ticket.md": "The report needs the average price.\n",
+        "answer.json": SCHEMA,
+    }.items():
         project.write(name, text)
     project.commit("the shop")
     project.commit_files({"notes.md": "# 1.0\n"}, "docs: notes of the release", branch="release")
@@ -242,7 +275,6 @@ def _agent_variables(service: StandInServer, bin_directory: Path, *, with_gemini
     # It takes a second of CPU to ask gemini for its version alone.
     programs = ("claude", "codex", "gemini") if with_gemini else ("claude", "codex")
     return {
-        "PATH": os.pathsep.join((str(bin_directory), str(PROGRAM.parent), os.environ["PATH"])),
         **{f"{vendor}_API_KEY": key for vendor in ("ANTHROPIC", "OPENAI", "GEMINI")},
         **{f"{name}_BASE_URL": service.url for name in ("ANTHROPIC", "GOOGLE_GEMINI")},
         **{f"{name}_BASE_URL": f"{service.url}/v1" for name in ("OPENAI", "CODELOUPE_API")},

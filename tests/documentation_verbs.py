@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from codeloupe.cli.main import VERBS, build_parser
 
 Options = Mapping[str, frozenset[str]]
-# What means something in a shell, and the sign within a word that begins a comment for `calls` alone.
-_FOR_A_SHELL = "();<>|&$`*?[]{}~!\\#"
 
 
 def verbs() -> Options:
@@ -27,27 +25,22 @@ def _leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, f
 
 
 def calls(line: str) -> Iterator[list[str]]:
-    """The calls of the program in a line of a shell: each the words after `codeloupe`, up to a pipe or the like."""
+    """Yield the words after each `codeloupe` in a line of a shell, up to a pipe or the like.
+
+    The name without a word behind it is not a call: it can be a folder, as in `cd codeloupe`.
+    """
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     call: list[str] | None = None
     for word in (*lexer, ";"):
         if set(word) <= set("();<>|&"):
-            if call is not None:
+            if call:
                 yield call
             call = None
         elif call is not None:
             call.append(word)
         elif word == "codeloupe":
             call = []
-
-
-def call_alone(line: str) -> list[str] | None:
-    """The words behind `codeloupe`, where a line is a call of it and nothing else that a shell has work with."""
-    found = list(calls(line))
-    typed = line.partition(" #")[0]
-    is_alone = typed.startswith("codeloupe ") and len(found) == 1 and not set(typed) & set(_FOR_A_SHELL)
-    return found[0] if is_alone else None
 
 
 def verb_of(words: Sequence[str], known: Options) -> str | None:

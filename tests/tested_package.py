@@ -49,7 +49,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def shipped_files() -> list[Path]:
     """Return every file that people read, run or copy: the program, its pages, and the files for CI and servers."""
     files = [file for file in PROJECT.iterdir() if file.is_file()]
-    for folder in ("bench", "ci", "deploy", "docs", "examples", "requirements", "src"):
+    for folder in (".github", "bench", "ci", "deploy", "docs", "examples", "requirements", "src"):
         files += [file for file in (PROJECT / folder).rglob("*") if file.is_file() and file.suffix != ".pyc"]
     assert {PROJECT / "action.yml", PROJECT / "ci" / "gitlab.yml", PROJECT / "README.md"} <= set(files)
     return sorted(files)

@@ -5,9 +5,11 @@ The public names load on first use, so that `codeloupe --help` does not pay for 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+UNSUPPORTED_SYSTEM = "codeloupe does not run on Windows yet; use Linux, macOS or the Windows Subsystem for Linux"
 
 __all__ = ["__version__"]
 __all__ += ["Runtime", "preview", "review", "review_commits", "run_agent"]
@@ -66,6 +68,9 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
+        # Otherwise the first import of a module that Windows does not have would fail, and not say why.
+        if name in __all__ and sys.platform == "win32":
+            raise ImportError(UNSUPPORTED_SYSTEM)
         match name:
             case "Runtime" | "preview" | "resume_run" | "review" | "review_commits" | "run_agent" | "run_pipeline":
                 from codeloupe import runtime as home

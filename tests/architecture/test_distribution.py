@@ -73,9 +73,11 @@ def test_the_pinned_requirements_hold_names_versions_and_hashes_only() -> None:
 
 # The package as the first thing to install, after options and their values, or with a version or an extra anywhere.
 _BY_NAME = re.compile(
-    r"""\b(?:pip3?|pipx|uv|poetry|pdm|conda)\s(?:\S+\s)?(?:install|inject|add|run|upgrade|download)"""
+    r"""\b(?:pip3?|pipx|uv|poetry|pdm|conda)\s(?:\S+\s)?(?:install|inject|add|upgrade|download)"""
     r"""(?:\s+-\S+(?:[ =][^\s-]\S*)?)*?\s+["']?codeloupe(?![\w./-])"""
-    r"""|\buvx\s+["']?codeloupe(?![\w./-])"""
+    # `uv run codeloupe` is not here: it runs a program of the project's environment, and installs nothing by that name.
+    r"""|\b(?:uvx|uv tool run|pipx run)\s+["']?codeloupe(?![\w./-])"""
+    r"""|--with[ =]["']?codeloupe(?![\w./-])"""
     r"""|\$\{?install\S*["']?\s+["']?codeloupe(?![\w./-])"""
     r"""|\bcodeloupe(?:\[[\w,]+\]|\$\w+)?\s?[=~>]="""
 )
@@ -91,6 +93,10 @@ def test_no_shipped_file_installs_the_package_by_name_from_an_index() -> None:
         "pipx inject codeloupe 'codeloupe[api]'",
         "uv tool install codeloupe",
         "uvx codeloupe review",
+        "uv tool run codeloupe review",
+        "pipx run codeloupe review",
+        "uv run --with codeloupe script.py",
+        "uv add --dev codeloupe",
         '"${install[@]}" "codeloupe$extras==$INPUT_VERSION"',
         "codeloupe==1.2.3",
     ):

@@ -13,6 +13,7 @@ import pytest
 
 from codeloupe.cli.main import build_parser
 from tests.ci_runner import PROJECT, ActionEnd, Runner, read_yaml
+from tests.fresh_install import Install, network_variables
 from tests.program import PROGRAM
 from tests.pull_fork import OURS, THEIRS, github_event
 from tests.repository import GitRepository
@@ -32,8 +33,11 @@ printf '%s\\n' "$@" > "{folder}/$1.words"
 class Job:
     """A job on a pull request of one branch, with the action's steps to run in it."""
 
-    def __init__(self, work: GitRepository, place: Path, *, content: str, source: dict[str, Any] = OURS) -> None:
+    def __init__(
+        self, work: GitRepository, place: Path, install: Install, *, content: str, source: dict[str, Any] = OURS
+    ) -> None:
         self.place = place
+        self.install = install
         place.mkdir()
         self.records = place / "records"
         self.records.mkdir()
@@ -48,7 +52,7 @@ class Job:
         folder = self.place / "bin"
         folder.mkdir(exist_ok=True)
         program = folder / "codeloupe"
-        program.write_text(RECORDING.format(folder=self.records, program=PROGRAM))
+        program.write_text(RECORDING.format(folder=self.records, program=self.install.program))
         program.chmod(0o755)
         # What a careless job has in its environment.
         secrets = {"GITHUB_TOKEN": TOKEN, "GH_TOKEN": TOKEN, "ANTHROPIC_API_KEY": KEY}
@@ -62,8 +66,8 @@ class Job:
 
 
 @pytest.fixture
-def job(repository: GitRepository, tmp_path: Path) -> Job:
-    return Job(repository, tmp_path / "job", content=FAULTY)
+def job(repository: GitRepository, tmp_path: Path, fresh_install: Install) -> Job:
+    return Job(repository, tmp_path / "job", fresh_install, content=FAULTY)
 
 
 def test_a_pull_request_is_reviewed_reported_and_fails_the_job(job: Job) -> None:
@@ -84,13 +88,15 @@ def test_a_pull_request_is_reviewed_reported_and_fails_the_job(job: Job) -> None
     assert KEY in variables
 
 
-def test_a_sound_pull_request_passes_the_job(repository: GitRepository, tmp_path: Path) -> None:
-    ended = Job(repository, tmp_path / "job", content=SOUND).run()
+def test_a_sound_pull_request_passes_the_job(repository: GitRepository, tmp_path: Path, fresh_install: Install) -> None:
+    ended = Job(repository, tmp_path / "job", fresh_install, content=SOUND).run()
     assert (ended.exit_code, ended.outputs["verdict"]) == (0, "PASS")
 
 
-def test_a_forks_pull_request_is_not_trusted_and_nothing_is_posted(repository: GitRepository, tmp_path: Path) -> None:
-    job = Job(repository, tmp_path / "job", content=SILENCED, source=THEIRS)
+def test_a_forks_pull_request_is_not_trusted_and_nothing_is_posted(
+    repository: GitRepository, tmp_path: Path, fresh_install: Install
+) -> None:
+    job = Job(repository, tmp_path / "job", fresh_install, content=SILENCED, source=THEIRS)
     ended = job.run(comment="true", token=TOKEN)
     report = json.loads((job.place / "temp" / "codeloupe-review" / "review.json").read_text())
     assert "ignores_not_followed" in {error["kind"] for error in report["errors"]}
@@ -250,12 +256,14 @@ def test_nothing_of_the_checkout_runs_while_it_is_installed(job: Job, tmp_path: 
 
 
 @pytest.mark.defect("V16")
-def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(repository: GitRepository) -> None:
+def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(
+    repository: GitRepository, fresh_install: Install
+) -> None:
     base = repository.commit_files({"README.md": "a shop\n"}, "first")
     head = repository.commit_files({"shop.py": FAULTY}, "second", branch="topic")
     program = repository.path.with_name(f"{repository.path.name}.tmp") / "codeloupe-42" / "bin" / "codeloupe"
     program.parent.mkdir(parents=True)
-    program.symlink_to(PROGRAM)
+    program.symlink_to(fresh_install.program)
     template = read_yaml(PROJECT / "ci" / "gitlab.yml")["codeloupe"]
     plain = {
         name: value.replace("$CI_PROJECT_DIR", str(repository.path)).replace("$CI_JOB_ID", "42")
@@ -279,6 +287,32 @@ def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(reposito
     [found] = json.loads((repository.path / "codeloupe.codequality.json").read_text())
     assert found["location"]["path"] == "shop.py"
     assert json.loads((repository.path / "codeloupe.json").read_text())["scope"]["head"] == head
+
+
+@pytest.mark.soak
+def test_the_action_really_installs_itself(job: Job) -> None:
+    """Run the step with pip and the package index. The quick tests look at the words that pip gets."""
+    job.variables.update(network_variables())
+    ended = job.run((Path(sys.base_prefix) / "bin",), install="true")
+    assert ended.step("Install codeloupe").exit_code == 0, ended.step("Install codeloupe").said
+    assert ended.outputs["verdict"] == "FAIL", ended.step("Review").said
+    assert not (job.records / "review.words").exists(), "the program on the PATH was used"
+
+
+@pytest.mark.soak
+def test_the_job_of_gitlab_really_installs_the_package(repository: GitRepository, fresh_install: Install) -> None:
+    """Run `before_script` with pip and the package index, for a wheel in place of a commit."""
+    place = repository.path.with_name("program")
+    variables = {
+        **os.environ,
+        **network_variables(),
+        "PATH": f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}",
+        "LOUPE_PROGRAM": str(place),
+        "LOUPE_PACKAGE": str(fresh_install.wheel),
+    }
+    script = "set -e\n" + "\n".join(read_yaml(PROJECT / "ci" / "gitlab.yml")["codeloupe"]["before_script"])
+    subprocess.run(("bash", "-c", script), cwd=repository.path, env=variables, check=True)
+    assert subprocess.run((place / "bin" / "codeloupe", "version"), check=False).returncode == 0
 
 
 def test_the_hook_before_a_commit_lets_only_a_sound_one_through(repository: GitRepository) -> None:

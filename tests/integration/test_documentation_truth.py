@@ -20,6 +20,7 @@ from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, com
 from tests.documentation_place import place_for
 from tests.documentation_reference import MADE, RENEW, fields_of_report
 from tests.documentation_verbs import calls, long_options, verb_of, verbs
+from tests.fresh_install import Install
 from tests.program import codeloupe as codeloupe_program
 from tests.repository import GitRepository
 from tests.rows import each
@@ -68,7 +69,7 @@ def test_an_option_that_is_named_alone_belongs_to_a_review_or_to_a_verb_of_the_p
     named = {
         option
         for span in spans(page)
-        if not span.startswith(("codeloupe ", "pre-commit "))
+        if not span.startswith(("codeloupe ", "pre-commit ", "uv "))
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span)
     }
     assert named - known == set()
@@ -126,10 +127,10 @@ def test_every_agent_is_told_with_what_it_needs() -> None:
     assert all(all(row) for row in rows.values())
 
 
-def test_the_other_documents_have_the_fields_that_are_told(tmp_path: Path) -> None:
+def test_the_other_documents_have_the_fields_that_are_told(tmp_path: Path, fresh_install: Install) -> None:
     rows = table(JSON_PAGE, "Other documents")
     assert len(rows) >= 10
-    with place_for(JSON_PAGE, tmp_path) as place:
+    with place_for(JSON_PAGE, tmp_path, fresh_install) as place:
         place.type("codeloupe review")
         for call, told in rows:
             ended = place.type(call.strip("`"))
@@ -199,6 +200,16 @@ def test_the_picture_shows_what_the_program_shows_and_asks_nobody_for_a_part_of_
     assert picture.lstrip().startswith("<svg")
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
     assert words_in(DOCS / "demo.svg") == words_in(tmp_path / "demo.svg"), "`make picture` makes it anew"
+
+
+@pytest.mark.defect("E22")
+def test_the_picture_is_at_most_half_as_tall_as_wide_and_shows_the_verdict() -> None:
+    [(width, height)] = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text_of(DOCS / "demo.svg"))
+    assert float(height) <= float(width) / 2
+    words = " ".join(words_in(DOCS / "demo.svg")).replace("&#160;", " ")
+    # One finding with all of its parts, the number of the others, and the verdict about all of them.
+    for expected in ("CRITICAL P0", "Why", "Fix", "and 8 more findings", "FAIL", "1 critical", "5 of 5 files reviewed"):
+        assert expected in words, words
 
 
 def words_in(picture: Path) -> list[str]:

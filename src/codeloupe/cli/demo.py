@@ -29,7 +29,7 @@ _AWS_KEY = "AKIA" + "QX7ZP3LMN5" + "TVRW2K"
 
 def configure(parser: Parser) -> None:
     """Add the options of `demo`."""
-    option(parser, "--svg", "FILE", "write the report as a picture instead", type=Path)
+    option(parser, "--svg", "FILE", "write the first finding and the verdict as a picture", type=Path)
     options.add(parser, "--color")
     examples(parser, "codeloupe demo", "codeloupe demo --svg demo.svg")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from codeloupe import __version__
+from codeloupe import UNSUPPORTED_SYSTEM, __version__
 from codeloupe.cli import habits
 from codeloupe.cli.parser import Parser, either, examples, option, sentence, with_our_command
 from codeloupe.errors import hints_for_the_program
@@ -144,6 +144,9 @@ def _option_hint(name: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no exception leaves. As the program, without `argv`, end with it."""
+    if sys.platform == "win32":
+        print(UNSUPPORTED_SYSTEM, file=sys.stderr)
+        return 2
     if argv is not None:
         return _run(list(argv))
     _open_standard_streams()

@@ -362,7 +362,10 @@ _COLORS = (0x30363D, 0xDA3633, 0x3FB950, 0xD29922, 0x58A6FF, 0xBC8CFF, 0x39C5CF,
 
 
 def svg(review: Review, *, title: str, width: int = 100) -> str:
-    """The report as a picture of a terminal `width` cells wide; the same review always gives the same bytes."""
+    """Return the report as a picture of a terminal `width` cells wide, with its first finding alone.
+
+    The same review always gives the same bytes.
+    """
     from io import StringIO  # noqa: PLC0415 - for a picture alone, as what follows
 
     from rich.console import Console  # noqa: PLC0415
@@ -376,7 +379,7 @@ def svg(review: Review, *, title: str, width: int = 100) -> str:
     known |= {"force_jupyter": False, "legacy_windows": False}
     console = Console(file=StringIO(), width=width, record=True, **known)
     # The blank line at the end keeps the last one off the frame.
-    for line in [*_report(page, review), Text(" ")]:
+    for line in [*_shortened(page, review), Text(" ")]:
         console.print(RichText.assemble(*line.pieces), soft_wrap=True)
     picture = console.export_svg(
         title=terminal(title),
@@ -386,6 +389,25 @@ def svg(review: Review, *, title: str, width: int = 100) -> str:
         font_aspect_ratio=_ASPECT,
     )
     return _TEXT_ELEMENT.sub(_with_true_length, picture)
+
+
+def _shortened(page: Page, review: Review) -> list[Text]:
+    """Return the lines of the report up to its first finding, the number of the others, and the verdict.
+
+    A report with gaps or without open findings is not shortened.
+    """
+    files = wording.by_file(wording.by_standing(review.findings)[Standing.OPEN])
+    if not files or not review.complete:
+        return _report(page, review)
+    path, found = next(iter(files.items()))
+    lines = opening_lines(page, wording.reviewer_text(review.reviewer), review.scope.description)
+    lines += [Text(), *_heading(page, page.clean(path), counts_by_severity(found))]
+    lines += finding_lines(page, wording.worst_first(found)[0])
+    others = len(review.findings) - 1
+    if others > 0:
+        more = f"{page.sign('…')} and {wording.counted(others, 'more finding')}"
+        lines += [Text(), *page.wrap((more, DIM), indent=_INDENT)]
+    return [*lines, Text(), *_verdict(page, review)]
 
 
 def _with_true_length(element: re.Match[str]) -> str:
