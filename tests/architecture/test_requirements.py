@@ -11,7 +11,7 @@ DEFECTS = {"T": 19, "X": 4, "L": 7, "P": 8, "V": 17, "U": 10}
 # Found in later examinations.
 LATER = {
     *(f"F{number}" for number in range(1, 14)),
-    *("N6", "N7", "M1", "W1", "A1", "A2", "A7", "E1", "E2", "E3", "E8", "E9"),
+    *("N4", "N6", "N7", "M1", "W1", "A1", "A2", "A7", "E1", "E2", "E3", "E8", "E9"),
 }
 MARK = re.compile(r"""requirement\((?:id=)?["']([A-Z]\d{1,2})["']\)""")
 
