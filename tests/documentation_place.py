@@ -19,9 +19,9 @@ from typing import Any
 
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
-from examples.dry_run_answers import REPOSITORY
 from tests.agent_programs import find
 from tests.documentation_pages import PROJECT, Block, name_of
+from tests.example_answers import REPOSITORY
 from tests.fresh_install import Install
 from tests.github_server import github_server
 from tests.pipeline_files_model import ExampleModel

@@ -14,7 +14,7 @@ UNSUPPORTED_SYSTEM = "codeloupe does not run on Windows yet; use Linux, macOS or
 __all__ = ["__version__"]
 __all__ += ["Runtime", "preview", "review", "review_commits", "run_agent"]
 __all__ += ["preview_sync", "review_commits_sync", "review_sync", "run_agent_sync"]
-__all__ += ["Pipeline", "RunOptions", "RunRecord", "StageRequest"]
+__all__ += ["Pipeline", "PipelinePreview", "RunOptions", "RunRecord", "StageRequest"]
 __all__ += ["resume_run", "resume_run_sync", "run_pipeline", "run_pipeline_sync"]
 __all__ += ["CodeReviewer", "ReviewResult", "make_reviewer"]
 __all__ += ["WorkdirReviewResult", "WorkdirReviewer", "make_workdir_reviewer"]
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Claim, Finding, Severity
     from codeloupe.model.pipeline import RunRecord, StageRequest
+    from codeloupe.model.pipeline_preview import PipelinePreview
     from codeloupe.model.ports import Agent
     from codeloupe.model.review import Preview, Review, ReviewerInfo, Verdict
     from codeloupe.model.scope import (
@@ -78,9 +79,14 @@ else:
                 from codeloupe import sync as home
             case "Pipeline" | "RunOptions":
                 from codeloupe.pipelines import run as home
-            case "CodeReviewer" | "ReviewResult" | "make_reviewer":
-                from codeloupe import integrations as home
-            case "WorkdirReviewResult" | "WorkdirReviewer" | "make_workdir_reviewer":
+            case (
+                "CodeReviewer"
+                | "ReviewResult"
+                | "WorkdirReviewResult"
+                | "WorkdirReviewer"
+                | "make_reviewer"
+                | "make_workdir_reviewer"
+            ):
                 from codeloupe import integrations as home
             case "AgentError" | "AgentExecutionError" | "CodeloupeError":
                 from codeloupe import errors as home
@@ -90,8 +96,9 @@ else:
                 from codeloupe.agents.calls import budget as home
             case _ if name in __all__:
                 from codeloupe.model import agent, change, events, finding, pipeline, ports, review, scope, sweep
+                from codeloupe.model import pipeline_preview as preview
 
-                homes = (agent, change, events, finding, pipeline, ports, review, scope, sweep)
+                homes = (agent, change, events, finding, pipeline, preview, ports, review, scope, sweep)
                 home = next(home for home in homes if hasattr(home, name))
             case _:
                 raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")

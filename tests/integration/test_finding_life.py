@@ -23,7 +23,7 @@ CODE = f"import subprocess\n\n\ndef pack(folders, number, target):\n{CALL}\n    
 INDEX = ("Folder index may be out of range", "number may be the length of folders.")
 SHELL = ("Command reaches the shell", "The folder's name is run by a shell as it is.")
 # In words that are similar to those of the analyser's rule S602.
-OF_S602 = ("A shell reads the command", "The folder's name comes from outside and can add commands of its own.")
+OF_S602 = ("A shell interprets the command", "The folder's name is user input and can inject further commands.")
 
 
 class Life:

@@ -54,6 +54,20 @@ def found(project: GitRepository, *words: str) -> list[tuple[str, str, int]]:
     return [(row["rule"], row["severity"], row["line_start"]) for row in rows]
 
 
+@pytest.mark.defect("N4")
+def test_advice_fixes_the_defect_instead_of_silencing_the_rule(project: GitRepository) -> None:
+    # ruff's own fixes for these are to add `check=False`, to replace the condition by `True` and to delete one key.
+    code = "import subprocess\n\nsubprocess.run(['ls'])\nif subprocess or True:\n    print({'a': 1, 'a': 1})\n"
+    project.write("app.py", code)
+    ended = codeloupe("review", "--reviewer", "offline", "--format", "json", "-q", cwd=project.path)
+    advice = {row["rule"]: row["suggestion"] for row in ended.json()["findings"]}
+    assert advice == {
+        "PLW1510": "Pass `check=True`, or handle the return code.",
+        "SIM222": "Use the intended operand, or remove the dead branch.",
+        "F601": "Correct or remove the repeated entry.",
+    }
+
+
 @pytest.mark.defect("O")
 def test_what_a_request_holds_is_followed_to_where_it_does_harm(project: GitRepository) -> None:
     project.write("app.py", APP)

@@ -43,9 +43,9 @@ def test_the_advice_fits_the_moment(repository: GitRepository, tmp_path: Path) -
         "untracked": ("not committed yet", "before you commit"),
         "uncommitted": ("not committed yet", "before you commit"),
         "staged": ("is staged", "stage the file again"),
-        "branch": ("no remote branch has", "before you push"),
-        "commit": ("no remote branch has", "before you push"),
-        "range": ("no remote branch has", "before you push"),
+        "branch": ("has not been pushed", "before you push"),
+        "commit": ("has not been pushed", "before you push"),
+        "range": ("has not been pushed", "before you push"),
         "pushed": ("has been pushed", "Revoke it"),
         "pushed before": ("has been pushed", "Revoke it"),
     }

@@ -188,7 +188,7 @@ async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str
         if content.startswith((b"\xff\xfe", b"\xfe\xff")):
             failed[path] = "it is UTF-16 text; only UTF-8 and its subsets are analysed"
         elif len(content) > 3_000_000 and content.count(b"\n") >= 200_000:  # see `file_too_large` in its sources
-            failed[path] = "it is over 3,000,000 bytes and 200,000 lines, more than ast-grep takes"
+            failed[path] = "it is larger than 3,000,000 bytes and 200,000 lines, the limit of ast-grep"
         elif content and (language == "Php" or not content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<?xml")):
             # Left out: a translation of Qt Linguist, say, which is called .ts as well, and what is empty.
             text = content.decode("utf-8", "replace")
@@ -250,12 +250,12 @@ def _keep(
         hint = "run `codeloupe doctor`; if ast-grep is healthy there, please report this"
         raise programs.failure("ast-grep", what, completed.stderr, hint=hint)
     if int(counts[1]) - int(counts[2]) != len(names):
-        return "ast-grep left it out and did not say why"
+        return "ast-grep skipped it without giving a reason"
     try:
         matches = [json.loads(row) for row in completed.stdout.splitlines()]
         found = [(Path(match["file"]).name, _issue(match, files)) for match in matches]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = f"gave an answer that cannot be understood: {error!r}"
+        what = f"returned unexpected output: {error!r}"
         hint = "check that ast-grep is version 0.51 or newer (`codeloupe doctor`)"
         raise programs.failure("ast-grep", what, "", hint=hint) from error
     for name, issue in found:

@@ -45,7 +45,7 @@ def _packages(name: str, content: bytes, *, is_requirements: bool) -> tuple[Pack
         packages = _requirements(text) if is_requirements else _READERS[name.lower()](text)
         return tuple(replace(each, hashes=frozenset(filter(None, each.hashes))) for each in packages)
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it does not have the form of such a file ({type(error).__name__}: {error})") from error
+        raise ValueError(f"it does not have the format of such a file ({type(error).__name__}: {error})") from error
 
 
 def _requirements(text: str) -> Iterator[Package]:
@@ -111,7 +111,7 @@ def _yarn(text: str) -> Iterator[Package]:
 def _yarn_entries(text: str) -> list[tuple[str, dict[str, str]]]:
     """Both forms: that of yarn 1, and the YAML of its successors, which they write in one way only."""
     if "# yarn lockfile" not in text and "__metadata:" not in text:
-        raise ValueError("it does not say that it is a lock file of yarn")
+        raise ValueError("it does not have the header of a yarn lock file")
     entries: list[tuple[str, dict[str, str]]] = [("__metadata", {})]
     has_parts = False  # of a field: they are further in
     for number, line in enumerate(text.splitlines(), start=1):
@@ -132,11 +132,11 @@ def _pnpm(text: str) -> Iterator[Package]:
     import yaml  # noqa: PLC0415 - of all formats only this one needs it
 
     if re.search(r"(^|[\s,\[{])[&*][\w-]+", re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", text)):
-        raise ValueError("it has anchors, which no package manager writes")
+        raise ValueError("it has YAML anchors, which package managers do not write")
     try:
         document = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text).get_single_data()
     except yaml.YAMLError as error:
-        raise ValueError("it is no YAML") from error
+        raise ValueError("it is not valid YAML") from error
     if "lockfileVersion" not in document:
         raise ValueError("it has no lockfileVersion")
     for key, entry in (document.get("packages") or {}).items():
@@ -207,7 +207,7 @@ def _gems(text: str) -> Iterator[Package]:
     for line in (line for name, body in lines if name == "CHECKSUMS" for line in body):
         found = re.fullmatch(r"  ([\w.-]+) \(([^)]+)\)(?: (\S+))?", line.rstrip())
         if found is None:
-            raise ValueError(f"{line.strip()!r} is no checksum of a gem")
+            raise ValueError(f"{line.strip()!r} is not a checksum of a gem")
         hashes[found[1], found[2]] = (found[3] or "").split(",")
     for name, body in lines:
         remotes: list[str] = []
@@ -218,7 +218,7 @@ def _gems(text: str) -> Iterator[Package]:
                 digests = hashes.get((gem[1], gem[2]), [])
                 yield Package(gem[1], gem[2], " ".join(remotes), digests, local=name == "PATH")
             elif not re.match(r"  (specs:|\w+: )|      \S", line):
-                raise ValueError(f"{line.strip()!r} does not belong into a Gemfile.lock")
+                raise ValueError(f"{line.strip()!r} is not valid in a Gemfile.lock")
 
 
 def _go(text: str) -> Iterator[Package]:
@@ -244,7 +244,7 @@ def _json(text: str) -> dict[str, Any]:
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):  # which of two equal keys counts depends on the reader
-            raise ValueError("it has the same key twice")
+            raise ValueError("it has a duplicate key")
         return found
 
     return json.loads(text, object_pairs_hook=collect)  # type: ignore[no-any-return]  # else the reader stumbles
@@ -322,7 +322,7 @@ def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[
     text = "\n".join(shown.values())
     for number, line in shown.items() if redact(text) != text else ():  # of all lines at once it is fast
         if redact(line) != line:
-            fix = "Revoke it, and let the package manager take it from its configuration or the environment."
+            fix = "Revoke it, and let the package manager read a new one from its configuration or the environment."
             words = {"title": _RULES["credential"]["title"], "body": _RULES["credential"]["why"], "suggestion": fix}
             found.append(_finding(path, number, line, category="security", rule="credential", **words))
     return tuple(found)
@@ -442,5 +442,5 @@ def _summed_up(path: str, remarks: Sequence[_Remark], lines: Sequence[str], adde
         body=redact(f"{', '.join(names[:5])}{more}: {why}."),
         rule=rule.get("rule", first.kind),
         rule_title=rule["title"].replace("{host}", "another host"),
-        suggestion="Regenerate the lock file with the package manager, and compare.",
+        suggestion="Regenerate the lock file with the package manager, and compare the result.",
     )

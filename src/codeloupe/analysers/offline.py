@@ -208,8 +208,7 @@ def claim_of(issue: Issue, analyser: str, content: Mapping[int, bytes], sensitiv
         evidence=redact(mask_secrets(quoted, hidden))[:1000],
         rule=issue.rule,
         rule_title=issue.rule_title,
-        # The analysers' own words do not agree on a capital at the start.
-        suggestion=suggestion[:1].upper() + suggestion[1:] or None,
+        suggestion=suggestion or None,
         silenced_by=issue.silenced_by,
     )
 
@@ -236,11 +235,11 @@ def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Cla
             line_end=1,
             severity=Severity.MEDIUM if trusted else Severity.HIGH,
             category="security",
-            title="A symbolic link leads out of the repository",
-            body="Whatever reads or writes this path, such as a build, gets at a file of the machine that it runs on.",
+            title="A symbolic link points outside the repository",
+            body="A program that reads or writes this path, such as a build, accesses a file outside the repository.",
             evidence=target[:300],
             reporter="links",
             source=Source.ANALYSER,
             rule="link-outside",
-            suggestion="Link to a file of the repository by a relative path, or keep a copy here.",
+            suggestion="Link to a file in the repository with a relative path, or add a copy of the file.",
         )

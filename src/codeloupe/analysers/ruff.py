@@ -1,4 +1,4 @@
-"""ruff, isolated from every configuration, on Python files; which rules, and what a hit means: `ruff_rules.toml`.
+"""ruff, isolated from every configuration, on Python files; `ruff_rules.toml` lists the rules and their texts.
 
 ruff never sees the real names of the files: it gets numbered links in an empty directory. So no name can be taken
 for an option, an exclusion or an argument file, none is too long, and none is lost on its way through JSON.
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import decode
@@ -105,7 +105,6 @@ class _Diagnostic(Struct):
     filename: str
     code: str | None
     message: str
-    fix: dict[str, Any] | None
     location: dict[Literal["row", "column"], int]
     end_location: dict[Literal["row", "column"], int]
     noqa_row: int | None = None
@@ -186,7 +185,7 @@ class _File:
             title=found.title,
             rule_title=found.rule_title,
             body=rule.why,
-            suggestion=(found.fix and found.fix["message"]) or rule.fix,
+            suggestion=rule.fix,
         )
 
     @property
@@ -226,8 +225,8 @@ class _File:
                     category="correctness",
                     title=f"The file does not parse: {error.title}",
                     rule_title="The file does not parse",
-                    body="Python cannot read this file, so importing it fails, and no other check could look at it.",
-                    suggestion="correct the syntax here or shortly before",
+                    body="Python cannot parse this file: importing it fails, and the other checks could not run on it.",
+                    suggestion="Correct the syntax on this line or shortly before it.",
                 )
         return f"syntax error at line {syntax[0][0]}: the other checks could not run" if syntax else None
 

@@ -116,7 +116,7 @@ def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[tuple[
                 failed[file] = f"cannot be read: {error.strerror}"
                 continue
         if any(number not in known for number in numbers):
-            failed[file] = "has fewer lines than the change says; it was changed meanwhile"
+            failed[file] = "it has fewer lines than the change; it was modified during the review"
         lines[file] = []
         for number in filter(known.__contains__, numbers):
             before, text = (known.get(place, b"").decode("utf-8", "replace") for place in (number - 1, number))
@@ -134,10 +134,10 @@ def _issue(hits: Sequence[Hit], moment: Moment) -> Issue | None:
         return None
     severity, worst = min(judged, key=lambda pair: pair[0].priority)
     advice = SECRETS_TABLE["advice"][moment.value]
-    more = f" This line holds {len(judged)} secrets." if len(judged) > 1 else ""
-    who = "Whoever can read it there, in a fork, a backup or a build log can use it."
+    more = f" This line contains {len(judged)} secrets." if len(judged) > 1 else ""
+    who = "Anyone who can read the repository, a fork, a backup or a build log can use it."
     if worst.kind == detectors.PRIVATE_KEY:
-        who = "With the private key anybody can pass for its owner and read what was meant for it."
+        who = "Anyone who has the private key can impersonate its owner and decrypt their messages."
     return Issue(
         file=worst.file,
         line_start=worst.line,
@@ -205,7 +205,7 @@ async def search_commits(
             continue
         sha, _, path = issue.file.partition("/")
         found = claim_of(issue, analyser.name, texts[issue.file], [report.sensitive.get(issue.file, {})])
-        body = f"Commit {sha[:12]} of this push adds it. {found.body}"
+        body = f"Commit {sha[:12]} of this push adds the secret. {found.body}"
         claims.append(replace(found, file=path, commit_sha=sha, body=body))
     return HistorySearch(in_order(claims), failed)
 

@@ -190,8 +190,8 @@ def test_more_files_than_fit_in_one_call_are_all_scanned(tmp_path: Path) -> None
     ("body", "words"),
     [
         ("print('rules are broken', file=sys.stderr); sys.exit(8)", "exit code 8.*rules are broken"),
-        ("print('{\"range\": {}}'); say()", "cannot be understood"),
-        ("print('[' * 100000); say()", "cannot be understood"),
+        ("print('{\"range\": {}}'); say()", "unexpected output"),
+        ("print('[' * 100000); say()", "unexpected output"),
     ],
 )
 def test_what_cannot_be_trusted_is_a_failure_and_never_clean(body: str, words: str, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_what_cannot_be_trusted_is_a_failure_and_never_clean(body: str, words: s
     ("body", "reason"),
     [
         ("if bad: os.kill(os.getpid(), signal.SIGSEGV)\nsay()", "died of signal 11"),
-        ("say(skipped=len(bad))", "left it out"),
+        ("say(skipped=len(bad))", "skipped it"),
         ("if bad: print('x' * 2_000_000)\nsay()", "answer is over"),
     ],
 )

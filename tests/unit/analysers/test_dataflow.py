@@ -83,7 +83,7 @@ def test_a_flow_counts_when_the_change_touches_any_line_of_it_and_names_its_ends
     assert places == {1: [], 2: [], 3: [], 4: [], 5: [(5, 5)], 6: [(6, 6)], 7: [], 8: [(8, 8)]}
     (issue,) = follow(tmp_path, {"a.py": VIEW}).issues
     assert (issue.rule, issue.severity, issue.line_start) == ("py-sql-injection", Severity.HIGH, 8)
-    assert issue.body.startswith("`request.args` (line 5) reaches `execute` (line 8), by way of line 6.")
+    assert issue.body.startswith("`request.args` (line 5) flows into `execute` (line 8) via line 6.")
 
 
 def test_tests_are_not_read_and_no_child_is_started_where_there_is_nothing_to_find(tmp_path: Path) -> None:
@@ -142,5 +142,5 @@ def test_hostile_code_is_read_or_refused_within_the_time_limit_of_a_test(tmp_pat
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     deep = "request = " + "-" * 50_000 + "1\n"
     report = follow(tmp_path, {"a.py": deep, "b.py": VIEW})
-    assert report.failed == {"a.py": "its code is nested too deeply to follow data through it"}
+    assert report.failed == {"a.py": "its code is nested too deeply for the data flow analysis"}
     assert [issue.file for issue in report.issues] == ["b.py"]

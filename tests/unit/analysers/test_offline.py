@@ -60,7 +60,7 @@ def reporting(*issues: Issue, failed: Mapping[str, str] | None = None, **more: s
 def issue(
     line: int, end: int | None = None, *, rule: str = "rule", file: str = "a.py", title: str = "A title"
 ) -> Issue:
-    words = {"category": "correctness", "title": title, "body": "A body.", "suggestion": "a suggestion"}
+    words = {"category": "correctness", "title": title, "body": "A body.", "suggestion": "A suggestion."}
     return Issue(file=file, line_start=line, line_end=end or line, rule=rule, severity=Severity.MEDIUM, **words)
 
 
@@ -101,7 +101,7 @@ def test_a_finding_carries_the_issue_its_place_and_the_verbatim_line(tmp_path: P
     assert [other.rule for other in others] == ["high", "low"]
     assert (claim.file, claim.line_start, claim.line_end) == ("a.py", 2, 2)
     assert claim.evidence == "    two = 2  # x"
-    assert (claim.title, claim.body, claim.suggestion) == ("A title", "A body.", "A suggestion")
+    assert (claim.title, claim.body, claim.suggestion) == ("A title", "A body.", "A suggestion.")
     assert (claim.severity, claim.category) == (Severity.MEDIUM, "correctness")
     assert (claim.reporter, claim.rule, claim.seen_by) == ("scripted", "rule", ("scripted",))
     assert (claim.source, claim.anchored, claim.outside_change) == (Source.ANALYSER, True, False)

@@ -38,12 +38,15 @@ def test_every_rule_of_the_table_is_a_stable_rule_of_the_installed_ruff() -> Non
     assert [code for code in ruff_rules() if known[code]["preview"]] == []
 
 
-def test_every_rule_says_how_bad_it_is_and_why_it_matters() -> None:
+def test_every_rule_has_a_category_a_reason_and_advice() -> None:
     for rule in ruff_rules().values():
         assert rule.category in CATEGORIES, rule.code
         assert rule.why.endswith("."), rule.code
         assert len(rule.why) > 15, rule.code
-        assert rule.fix is None or not rule.fix.endswith("."), rule.code
+        if rule.code != "E902":  # never a finding
+            assert rule.fix is not None, rule.code
+            assert rule.fix[0].isupper(), rule.code
+            assert rule.fix.endswith("."), rule.code
     assert len(ruff_rules()) > 200
 
 
@@ -72,8 +75,9 @@ def test_a_defect_is_reported_with_its_severity_and_category(tmp_path: Path) -> 
     assert {rule: (issue.severity, issue.category, issue.body) for rule, issue in found.items()} == {
         rule: (severity, category, ruff_rules()[rule].why) for _, rule, severity, category in defects
     }
-    assert found["F401"].suggestion == "Remove unused import: `os`"
-    assert found["F821"].suggestion == ruff_rules()["F821"].fix
+    assert {rule: issue.suggestion for rule, issue in found.items()} == {
+        rule: ruff_rules()[rule].fix for _, rule, _, _ in defects
+    }
 
 
 def test_a_call_in_a_dataclass_is_reported_where_what_it_makes_is_shared(tmp_path: Path) -> None:

@@ -94,9 +94,9 @@ def test_every_rule_file_is_complete_and_has_two_bad_and_two_good_examples() -> 
         assert about["category"] in CATEGORIES, rule
         assert about["severity"] in {severity.label for severity in Severity}, rule
         assert about.get("quiet_in_tests", True) is True, rule
-        assert re.fullmatch(r".{9,79}[^.]", message), f"{rule}: its message is no title"
-        assert re.fullmatch(r".{29,319}\.", about["why"], re.DOTALL), f"{rule}: why it matters is not a few sentences"
-        assert re.fullmatch(r".{4,159}\.", about["fix"], re.DOTALL), f"{rule}: how to mend it is not a sentence or two"
+        assert re.fullmatch(r".{9,79}[^.]", message), f"{rule}: its message is not a title"
+        assert re.fullmatch(r".{29,319}\.", about["why"], re.DOTALL), f"{rule}: the reason is not a few sentences"
+        assert re.fullmatch(r".{4,159}\.", about["fix"], re.DOTALL), f"{rule}: the fix is not a sentence or two"
         snippets = load(EXAMPLES / folder / path.name)
         assert set(snippets) == {"bad", "good"}, rule
         assert min(len(set(snippets["bad"])), len(set(snippets["good"]))) >= 2, rule

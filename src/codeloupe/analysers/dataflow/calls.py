@@ -218,7 +218,7 @@ class Calls(Expressions):
             return receiver
         is_archive = receiver.path in WORDS.archives and receiver.origins
         if is_archive and name in ("namelist", "infolist", "getnames", "getmembers"):
-            return Value.outside(line, f"{name}() of an archive")
+            return Value.outside(line, f"an archive's {name}()")
         if name in WORDS.no_text_methods:
             return receiver.number().but(path=f"{path}()" if path.startswith("hmac.") else "")
         if name == "join" and isinstance(receiver.const, str):

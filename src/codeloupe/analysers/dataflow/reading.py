@@ -61,7 +61,7 @@ def _parameters(function: _Function, notes: tables.Notes, owner: tables.ClassNot
             kind = notes.globals[annotation].function if annotation in notes.globals else None
             bases = kind.node.bases if isinstance(kind, tables.ClassNotes) else ()
             path = tables.UPLOAD if annotation.endswith("UploadFile") else ""
-            sent = Value.outside(argument.lineno, f"the parameter {name}").but(function=kind, path=path)
+            sent = Value.outside(argument.lineno, f"the parameter `{name}`").but(function=kind, path=path)
             values[name] = HARMLESS if any("Enum" in ast.unparse(base)[-60:] for base in bases) else sent
         else:
             values[name] = Value(origins=(tables.Origin(argument.lineno, name, "parameter"),))
@@ -165,7 +165,7 @@ class Reader(Calls):
         if self.is_wsgi and "<" in value.pieces:
             self.hit(Harm.HTML, node, "the response", value)
         if value.origins and PATTERNS.secret_names.search(self.context[0] if self.context else ""):
-            self.guessable(node, value, f"what `{self.context[0]}` returns")
+            self.guessable(node, value, f"the return value of `{self.context[0]}`")
         self.returned.append(value)
         self.ended = True
 

@@ -41,18 +41,18 @@ def examine(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
     except (RecursionError, MemoryError):
-        why = "its code is nested too deeply to follow data through it"
+        why = "its code is nested too deeply for the data flow analysis"
     except OverBudget:
-        why = "its code takes too many steps to follow data through it"
+        why = "the data flow analysis needs too many steps for it"
     except Exception as error:  # noqa: BLE001 - whatever it trips over, the other files are still to be read
-        why = f"the data flow analysis stumbled over it: {type(error).__name__}: {error}"
+        why = f"the data flow analysis failed on it: {type(error).__name__}: {error}"
     return AnalyserReport(failed={file: why})
 
 
 def _examined(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
     content = read_regular_file(root / file)
     if len(content) > 1_500_000:
-        why = "it is over 1,500,000 bytes, more than the data flow analysis takes"
+        why = "it is larger than 1,500,000 bytes, the limit of the data flow analysis"
         return AnalyserReport(failed={file: why})
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     tree = parse(text)
@@ -112,10 +112,10 @@ def _issue(file: str, flow: Flow, added: frozenset[int]) -> Issue:
         line = end_line = max(_lines(flow) & added)
     if flow.source:
         steps = sorted({step for step in flow.lines if step not in (flow.line, flow.source_line)})[:4]
-        way = f", by way of line{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps))}" if steps else ""
+        way = f" via line{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps))}" if steps else ""
         target = flow.target if " " in flow.target or "`" in flow.target else f"`{flow.target}`"
         source = flow.source[:1].upper() + flow.source[1:] if " " in flow.source else f"`{flow.source}`"
-        body = f"{source} (line {flow.source_line}) reaches {target} (line {flow.line}){way}. {body}"
+        body = f"{source} (line {flow.source_line}) flows into {target} (line {flow.line}){way}. {body}"
     return Issue(
         file=file,
         line_start=line,
