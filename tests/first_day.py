@@ -19,7 +19,7 @@ from tests.fresh_install import Install, copy_of_project, tool_variables
 from tests.repository import GitRepository
 
 # The programs that a new user has; agents that happen to be on this machine are not among them.
-_PROGRAMS = ("basename", "bash", "cat", "env", "git", "mkdir", "sed", "sh", "uname")
+_PROGRAMS = ("basename", "bash", "cat", "env", "git", "ls", "mkdir", "sed", "sh", "uname")
 _CHANGING = (
     (r"\b[0-9a-f]{40}\b", "COMMIT"),
     (r"\bfrom [0-9a-f]{12}\b", "from COMMIT"),
@@ -245,9 +245,15 @@ def run_pre_commit(day: Day, *, installs: bool = False) -> None:
 
 
 def install_the_push_hook(day: Day) -> None:
-    """Put git's hook in place by hand, as the page about CI shows it."""
-    [script] = [block.text for block in blocks(DOCS / "ci.md") if block.is_script and "pre-push" in block.text]
-    day.write(".git/hooks/pre-push", script, executable=True)
+    """Look at the hook, and let codeloupe write it."""
+    day.type("codeloupe hook install pre-push --dry-run")
+    day.type("codeloupe hook install pre-push --yes")
+
+
+def remove_the_push_hook(day: Day) -> None:
+    """Remove the hook; a file that only had our lines is gone."""
+    day.type("codeloupe hook uninstall pre-push --yes")
+    day.type("ls .git/hooks/pre-push")
 
 
 def push(day: Day) -> None:
@@ -263,8 +269,9 @@ def push(day: Day) -> None:
 
 
 def check_a_pipeline(day: Day) -> None:
-    """Write the pipeline of the tour, and check it without a model."""
+    """Write the pipeline of the tour, and see what it would do, without a model."""
     [pipeline] = [block.text for block in blocks(DOCS / "getting-started.md") if block.file == "tour/pipeline.yaml"]
     day.write("tour/pipeline.yaml", pipeline)
-    day.type('echo "Say in three sentences what this repository is for." > tour/tell.md')
-    day.type("codeloupe pipeline validate tour/pipeline.yaml")
+    day.type('echo "Say in three sentences what this repository is for." > tour/describe.md')
+    day.type("codeloupe pipeline validate tour")
+    day.type("codeloupe pipeline run tour --dry-run")
