@@ -76,7 +76,7 @@ def write_hook(project: GitRepository, kind: str, text: str, *, folder: str = ".
 def test_installed_hooks_block_faulty_commits_and_pushes_and_pass_clean_ones(project: GitRepository) -> None:
     for kind in KINDS:
         title, _, *lines = install(project, kind).stdout.splitlines()
-        assert title == f"{hook_file(project, kind)} is created:"
+        assert title == f"Create {hook_file(project, kind)}:"
         assert hook_file(project, kind).read_text().splitlines() == [line.removeprefix("  ") for line in lines]
         assert stat.S_IMODE(hook_file(project, kind).stat().st_mode) & 0o111
     assert not commit(project, FAULTY)

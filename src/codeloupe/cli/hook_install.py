@@ -136,9 +136,9 @@ def uninstall(arguments: argparse.Namespace) -> int:
     after = hook_block.without_block(file.text, block)
     is_deleted = block.created_file and after.strip() == hook_block.SHELL_LINE.strip()
     if is_deleted:
-        _show(folder, f"{file.path} is deleted:", file.text)
+        _show(folder, f"Delete {file.path}:", file.text)
     else:
-        _show(folder, f"These lines are removed from {file.path}:", block.text)
+        _show(folder, f"Remove these lines from {file.path}:", block.text)
     if not _is_agreed(arguments, "Remove it?"):
         return 0
     if is_deleted:
@@ -245,10 +245,10 @@ def _program() -> str:
 
 def _what_is_written(file: HookFile, known: Block | None) -> str:
     if file.text is None:
-        return f"{file.path} is created:"
+        return f"Create {file.path}:"
     if known is not None:
-        return f"The lines of codeloupe in {file.path} are replaced by these:"
-    return f"These lines are added to {file.path}, before its own:"
+        return f"Replace the lines of codeloupe in {file.path} by these:"
+    return f"Add these lines to {file.path}, before its own:"
 
 
 def _show(folder: HooksFolder, title: str, text: str) -> None:

@@ -87,7 +87,7 @@ _EXAMPLES = {
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `pipeline` to its parser."""
-    parser.description = "Run stages of agents with gates between them; look at runs, approve, reject and resume them."
+    parser.description = "Run agents in stages with gates between them, and manage the runs."
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
     a_run = "a run's id, the beginning of one, `last` or `last~1`"
@@ -147,7 +147,7 @@ def configure(parser: Parser) -> None:
 def _add_running(parser: Parser) -> None:
     option(parser, "--agent", "NAME", "the agent for stages that name none")
     option(parser, "--model", "NAME", "the model for stages that name none")
-    flag(parser, "--no-wait", "stop at a decision of a person, without asking")
+    flag(parser, "--no-wait", "stop if a person must decide, without asking")
     flag(parser, "--json", "print the final state as JSON")
     verbose = "log to stderr, and show every attempt in full"
     options.add_loudness(parser, verbose=verbose, quiet="print only the final state")

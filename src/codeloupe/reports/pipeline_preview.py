@@ -70,7 +70,7 @@ def _about(preview: PipelinePreview, page: Page) -> dict[str, str]:
 
 
 def _calls_text(preview: PipelinePreview) -> str:
-    text = f"{_range_text(preview.calls, 'agent call')}, without retries of failed calls"
+    text = f"{_range_text(preview.calls, 'agent call')}, not counting retries"
     if preview.reviews.most:
         text += f"; {_range_text(preview.reviews, 'review')}, each with the calls that its change needs"
     return text
@@ -146,7 +146,7 @@ def _leaves_text(stage: StagePreview) -> str:
 
 def _limits_text(stage: StagePreview) -> str:
     definition = stage.definition
-    parts = [f"{_time(definition.timeout_seconds)} a call", counted(definition.retries, "retry", "retries")]
+    parts = [f"{_time(definition.timeout_seconds)} per call", counted(definition.retries, "retry", "retries")]
     if definition.max_turns is not None:
         parts.append(counted(definition.max_turns, "turn"))
     if definition.max_budget_usd is not None:
