@@ -10,8 +10,14 @@ Options = Mapping[str, frozenset[str]]
 
 
 def verbs() -> Options:
-    """The long options of each verb, by its whole name (`history list`); groups of verbs are left out."""
-    return dict(_leaves("", build_parser(list(VERBS))))
+    """Return the long options of each command by its whole name (`history list`), without groups of commands."""
+    root = build_parser(list(VERBS))
+    options = dict(_leaves("", root))
+    for group, parser in root.commands().items():
+        for name, command in parser.commands().items():
+            if command.passes_on:
+                options[f"{group} {name}"] |= options["review"]
+    return options
 
 
 def _leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, frozenset[str]]]:

@@ -69,7 +69,7 @@ def test_an_option_that_is_named_alone_belongs_to_a_review_or_to_a_verb_of_the_p
     named = {
         option
         for span in spans(page)
-        if not span.startswith(("codeloupe ", "pre-commit ", "uv "))
+        if not span.startswith(("codeloupe ", "git ", "make ", "pipx ", "pre-commit ", "uv "))
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span)
     }
     assert named - known == set()
@@ -162,7 +162,7 @@ def test_names_of_the_library_on_any_page_exist() -> None:
     for page in PAGES:
         for name in re.findall(r"\bcodeloupe\.([A-Za-z_]\w*)", text_of(page)):
             known = name in codeloupe.__all__ or importlib.util.find_spec(f"codeloupe.{name}") is not None
-            assert known or name in {"yaml", "review"}, f"{page.name}: codeloupe.{name}"
+            assert known or name in {"yaml", "review", "transcript"}, f"{page.name}: codeloupe.{name}"
 
 
 def test_every_format_and_every_built_in_expert_is_told() -> None:
