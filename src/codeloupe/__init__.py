@@ -20,7 +20,7 @@ __all__ += ["CodeReviewer", "ReviewResult", "make_reviewer"]
 __all__ += ["WorkdirReviewResult", "WorkdirReviewer", "make_workdir_reviewer"]
 __all__ += ["BaseScope", "CommitScope", "DefaultScope", "DiffScope", "PullRequestScope", "RangeScope", "StagedScope"]
 __all__ += ["CommitQuery", "CommitSweep", "Event", "Finding", "Preview", "Review", "Severity", "Verdict"]
-__all__ += ["Change", "Claim", "CommitReview", "ReviewerInfo"]
+__all__ += ["Change", "Claim", "CommitReview", "Level", "ReviewerInfo"]
 __all__ += ["Agent", "AgentEvent", "AgentLimits", "AgentRequest", "AgentResult", "Availability", "PermissionMode"]
 __all__ += ["AgentError", "AgentExecutionError", "CodeloupeError", "Settings", "Spent", "UncommittedScope"]
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from codeloupe.model.pipeline import RunRecord, StageRequest
     from codeloupe.model.pipeline_preview import PipelinePreview
     from codeloupe.model.ports import Agent
-    from codeloupe.model.review import Preview, Review, ReviewerInfo, Verdict
+    from codeloupe.model.review import Level, Preview, Review, ReviewerInfo, Verdict
     from codeloupe.model.scope import (
         BaseScope,
         CommitScope,

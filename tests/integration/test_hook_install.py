@@ -1,6 +1,7 @@
 """`codeloupe hook install` and `uninstall` with real git, real commits and pushes, and the real pre-commit program."""
 
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -325,9 +326,10 @@ def test_a_hook_without_its_program_blocks_and_says_so(project: GitRepository, t
     place.write_text(f'#!/bin/sh\nexec "{PROGRAM}" "$@"\n')
     place.chmod(0o755)
     file = hook_file(project, "pre-commit")
+    program = shlex.quote(str(PROGRAM))
     ended = started_codeloupe("hook", "install", "pre-commit", "--yes", *OFFLINE, cwd=project.path)
-    assert (ended.exit_code, f"codeloupe={PROGRAM}\n" in file.read_text()) == (0, True)
-    file.write_text(file.read_text().replace(f"codeloupe={PROGRAM}", f"codeloupe={tmp_path}/nowhere"))
+    assert (ended.exit_code, f"codeloupe={program}\n" in file.read_text()) == (0, True)
+    file.write_text(file.read_text().replace(f"codeloupe={program}", f"codeloupe={tmp_path}/nowhere"))
     (project.path / "shop.py").write_text(CLEAN)
     project.git("add", "shop.py")
     blocked = run_git(project, "commit", "--message", "a change")

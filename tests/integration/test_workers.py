@@ -133,7 +133,7 @@ def test_a_review_of_no_change_on_a_worker_is_shown_and_not_stored(
         ended = codeloupe(*words, cwd=clone.path, environment=environment)
         assert ended.exit_code == 0, ended.stderr
         assert ended.json()["nothing_to_review"] is True
-    stored = codeloupe("history", "list", "--all-repositories", "--json", cwd=clone.path, environment=environment)
+    stored = codeloupe("history", "list", "--all", "--json", cwd=clone.path, environment=environment)
     assert stored.json()["entries"] == []
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -114,12 +113,6 @@ async def _identity_of(repository: Repository, memory: RootMemory) -> Repository
 async def _asked(repository: Repository, *words: str) -> str:
     completed = await try_git(repository.place, *words)
     return completed.stdout.decode("ascii", "replace") if completed.exit_code == 0 else ""
-
-
-def name_work_tree(root: Path, *, shared: bool) -> str:
-    """Return the name of a work tree in a database: by its path, and by its host too if hosts share the database."""
-    host = platform.node() if shared else ""
-    return _name("tree", f"{host}:{root}")
 
 
 def same_address(address: str) -> str | None:

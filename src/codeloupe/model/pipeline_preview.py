@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from codeloupe.model.frozen import FrozenStruct
 from codeloupe.model.pipeline import GateDefinition, PipelineDefinition, StageDefinition, WorkspaceKind
 
 
@@ -52,7 +53,7 @@ class StagePreview(Struct, frozen=True, kw_only=True):
     reviews: CallRange = CallRange()
 
 
-class PipelinePreview(Struct, frozen=True, kw_only=True):
+class PipelinePreview(FrozenStruct, frozen=True, kw_only=True):
     """A run before it starts. `inputs` have their defaults, and no secrets; `given` names those that are no defaults.
 
     `problems` says what would stop the run. A run would be refused unless it `can_start`.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -13,7 +15,6 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
-from codeloupe.git.identity import name_work_tree
 from codeloupe.model import history as model
 from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview
@@ -50,6 +51,13 @@ _FINDINGS = "findings AS f JOIN reviews AS r ON r.number = f.review"
 _SIGHTINGS = f"""
     SELECT f.fingerprint, r.review_id, r.saved_at, f.status, f.severity, f.file, f.is_open, r.turn FROM {_FINDINGS}
 """  # noqa: S608 - words of ours
+
+
+def name_work_tree(root: Path, *, shared: bool) -> str:
+    """Return the name of a work tree in a database: by its path, and by its host too if hosts share the database."""
+    host = platform.node() if shared else ""
+    digest = hashlib.sha256(f"{host}:{root}".encode("utf-8", "surrogateescape")).hexdigest()
+    return f"tree:{digest}"
 
 
 class StoredReview(Struct, frozen=True):

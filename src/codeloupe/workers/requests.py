@@ -13,13 +13,13 @@ from codeloupe.config.schema import USER_KEYS, plain_values
 from codeloupe.errors import UsageError
 from codeloupe.git.command import try_git
 from codeloupe.git.commits import list_commits
-from codeloupe.git.identity import name_work_tree
 from codeloupe.git.pull_request import RemoteAddress, locate_pull_request, parse_remote
 from codeloupe.git.repository import Repository, open_repository, origin_url
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.agent import Priority
 from codeloupe.model.scope import CommitScope, PullRequestScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitQuery, SweepPart
+from codeloupe.store.history import name_work_tree
 from codeloupe.workers.jobs import Job, JobKind
 from codeloupe.workers.queue import JobQueue
 
