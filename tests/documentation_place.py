@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
@@ -83,7 +82,7 @@ class PlayedExample:
 
     def choose(self, line: str) -> None:
         """Begin an example anew if the line runs it."""
-        named = re.search(r"pipeline run examples/(\w+)/pipeline\.yaml", line)
+        named = re.search(r"pipeline run examples/(\w+)", line)
         if named is not None:
             self.model = ExampleModel(named[1])
 
@@ -138,8 +137,9 @@ class Place:
             line = re.sub(r"postgresql://\S+", lambda _: f"'{database}'", line)
         # A worker works until it is stopped; the one that does the work of the page is there already.
         line = re.sub(r"^codeloupe worker\b", "codeloupe worker --until-idle", line)
+        is_dismissed = "--undo" in line
         for word, find_one in (
-            ("FINGERPRINT", self._fingerprint),
+            ("FINGERPRINT", lambda: self._fingerprint(is_dismissed=is_dismissed)),
             ("ID", self._review_id),
             ("RUN", lambda: "last"),
             ("JOB", self._job),
@@ -148,12 +148,12 @@ class Place:
                 line = re.sub(rf" {word}\b", f" {find_one()}", line)
         return line
 
-    def _fingerprint(self) -> str:
-        """Of a finding in the last review that nobody has set aside yet."""
+    def _fingerprint(self, *, is_dismissed: bool) -> str:
+        """Return a finding of the last review that is dismissed, or one that is not."""
         shown = self._call("history", "render", "last", "--format", "json")
         aside = self._call("history", "dismiss").stdout
         known = (str(finding["fingerprint"]) for finding in json.loads(shown.stdout)["findings"])
-        return next(fingerprint for fingerprint in known if fingerprint[:8] not in aside)
+        return next(fingerprint for fingerprint in known if (fingerprint[:8] in aside) == is_dismissed)
 
     def _job(self) -> str:
         """The newest one."""
@@ -213,15 +213,18 @@ def _worker(install: Install, variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def answer(request: RecordedRequest, model: ExampleModel) -> Reply:
-    """What the model behind every agent of the pages says."""
+    """Return the answer of the model behind every agent of the pages."""
     if request.mentions("Say in three sentences what this repository is for."):
         return Text("It adds prices. It has one module. It has no tests.")
     if request.mentions("## Execution Environment") or request.mentions("verdict = PASS"):
         return model(request)
     if asks_for_proofs(request):
         return proofs(request, "confirmed", "cuont is defined nowhere.")
-    asked: dict[str, Any] = {"findings": [FINDING]} if request.mentions("cuont(prices)") else {"answer": "It adds."}
-    return Json(asked)
+    if request.mentions("cuont(prices)"):
+        return Json({"findings": [FINDING]})
+    if request.mentions("What does src/app.py do?"):
+        return Json({"answer": "It adds."})
+    return Json({"findings": []})
 
 
 def _repository(directory: Path) -> GitRepository:

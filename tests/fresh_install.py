@@ -133,7 +133,8 @@ def tool_variables(folder: Path) -> dict[str, str]:
     temporary = folder / "tmp"
     temporary.mkdir()
     programs = folder / "programs"
-    versions = str(pinned_versions(folder))
+    # As a URL, because uv takes a path with a space for two paths.
+    versions = pinned_versions(folder).as_uri()
     return {
         **os.environ,
         **network_variables(),

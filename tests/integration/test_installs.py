@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,10 +64,11 @@ def installing_lines() -> list[str]:
 def script_of(line: str, environment: Path) -> str:
     """Return a script that types an installing line in the checkout, and then the program in the project."""
     if line.startswith("pip "):
+        folder = shlex.quote(str(environment))
         # uv does the same as pip and has the packages in its cache. The soak tier has a test with pip itself.
-        words = line.replace("install", f"install --python {environment}", 1)
-        command = f"uv venv --quiet --clear {environment}\nuv {words}"
-        program = f"{environment}/bin/codeloupe"
+        words = line.replace("install", f"install --python {folder}", 1)
+        command = f"uv venv --quiet --clear {folder}\nuv {words}"
+        program = f"{folder}/bin/codeloupe"
     else:
         command = line.replace("install", "install --force", 1)
         program = "codeloupe"
