@@ -30,8 +30,8 @@ VERBS = {
     "store": "show where data is stored, or copy it to another database",
     "publish": "post a stored review on a pull request",
     "hook": "install git hooks, and review a commit or a push",
-    "demo": "review a small faulty change, to see a report",
-    "doctor": "show what is installed, what is missing and who would review",
+    "demo": "review a small change that contains bugs",
+    "doctor": "show what is installed, what is missing and who reviews",
     "config": "write, show and check settings",
     "completion": "print a completion script for a shell",
     "version": "print the version",
@@ -39,7 +39,7 @@ VERBS = {
 _DESCRIPTION = "Review code changes: findings with their exact place, and a verdict."
 _EPILOG = """\
 examples:
-  codeloupe demo                  # see a review of a small faulty change
+  codeloupe demo                  # review a small change that contains bugs
   codeloupe review                # this branch and what is uncommitted
   codeloupe review --staged       # what the next commit would contain
   codeloupe help review           # the options of a command

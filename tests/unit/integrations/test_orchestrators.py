@@ -479,7 +479,8 @@ class TestWithoutAnAgent:
     def test_a_review_that_went_offline_by_itself_says_so(self, project: GitRepository) -> None:
         gone = asyncio.run(codeloupe.review(CommitScope("HEAD"), repo=project.path, settings=self.NO_LOGIN))
         assert (gone.reviewer.type, [error.kind for error in gone.errors]) == ("offline", ["no_agent"])
-        assert "codex and gemini are not installed" in gone.errors[0].message
+        assert "codex and gemini are not installed" in gone.reviewer.why
+        assert "only the analysers reviewed" in gone.errors[0].message
         offline = replace(self.NO_LOGIN, reviewer_type="offline")
         assert not asyncio.run(codeloupe.review(CommitScope("HEAD"), repo=project.path, settings=offline)).errors
         assert asyncio.run(make_reviewer(offline, repo=project.path)("HEAD~1..HEAD")).passed
