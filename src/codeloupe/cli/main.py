@@ -25,7 +25,7 @@ VERBS = {
     "pipeline": "run agents in stages, with gates between them",
     "worker": "run jobs from a shared database",
     "jobs": "list, watch, cancel and retry jobs on workers",
-    "history": "show, compare and re-judge stored reviews",
+    "history": "show, compare and re-evaluate stored reviews",
     "baseline": "list, add and remove findings that are accepted",
     "store": "show where data is stored, or copy it to another database",
     "publish": "post a stored review on a pull request",
