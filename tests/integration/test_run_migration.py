@@ -256,7 +256,7 @@ class TestGoingOn:
         (remark,) = done.remarks
         assert remark.startswith(f"run {ran.record.run_id}: it can only go on here, where its pipeline's files are")
         assert "has changed since the run began" in remark
-        with pytest.raises(Exception, match="has not kept"):
+        with pytest.raises(Exception, match="did not store"):
             goes_on(postgres_url, tmp_path / "other", cast, ran.record.run_id)
         (tmp_path / "p" / "second.md").write_text(text)
         assert goes_on(postgres_url, tmp_path / "state", cast, ran.record.run_id).state is S.COMPLETED

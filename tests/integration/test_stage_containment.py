@@ -123,7 +123,7 @@ class TestTheRealProgram:
         (run.work / "out").symlink_to(run.outside)
         replies = (write(run.work / "out" / "x.md"), write(run.work / "report.md"), Text("Done."))
         assert execute_by_claude(run, *replies).artifacts == ("report.md",)
-        assert run.keep().left_out == {"out": "a link that leaves the workspace"}
+        assert run.keep().left_out == {"out": "a link that points outside the workspace"}
         run.assert_contained()
 
     def test_a_stage_that_may_not_write_has_nothing_to_write_with(self, run: Run) -> None:
@@ -181,7 +181,7 @@ class TestWhatTheRealProgramWillNotDo:
 
         result = self.execute(run, act)
         assert result.artifacts == ("good.md",)
-        leaves = "was left out: it is a link that leaves the workspace"
+        leaves = "was left out: it is a link that points outside the workspace"
         assert result.notes == (f"direct.md {leaves}", f"folder {leaves}", f"hop.md {leaves}")
         assert set(run.keep().left_out) == {"direct.md", "folder", "hop.md"}
         assert run.changed() == ("good.md",)
