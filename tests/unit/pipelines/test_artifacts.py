@@ -95,7 +95,7 @@ class TestContainment:
 
         found = collected(work, act)
         assert found.artifacts == ("good.md", "inside.md")
-        leaves = "was left out: it is a link that leaves the workspace"
+        leaves = "was left out: it is a link that points outside the workspace"
         size = f"a file of {1024**3:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most"
         assert found.notes == (
             f"absolute.md {leaves}",
