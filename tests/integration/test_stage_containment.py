@@ -181,7 +181,7 @@ class TestWhatTheRealProgramWillNotDo:
 
         result = self.execute(run, act)
         assert result.artifacts == ("good.md",)
-        leaves = "was left out: it is a link that points outside the workspace"
+        leaves = "was skipped: it is a link that points outside the workspace"
         assert result.notes == (f"direct.md {leaves}", f"folder {leaves}", f"hop.md {leaves}")
         assert set(run.keep().left_out) == {"direct.md", "folder", "hop.md"}
         assert run.changed() == ("good.md",)
@@ -191,7 +191,7 @@ class TestWhatTheRealProgramWillNotDo:
     def test_a_file_of_a_gigabyte_is_told_and_not_read(self, run: Run, name: str) -> None:
         result = self.execute(run, lambda: sparse(run.work / name, GIGABYTE))
         assert result.artifacts == ("write-output.md",)
-        assert result.notes[0].startswith(f"{name} was left out: it is a file of 1,073,741,824 bytes")
+        assert result.notes[0].startswith(f"{name} was skipped: it is a file of 1,073,741,824 bytes")
         assert run.keep().left_out[name].startswith("a file of 1,073,741,824 bytes")
         assert run.changed() == ("write-output.md",)
 
@@ -206,7 +206,7 @@ class TestWhatTheRealProgramWillNotDo:
             elif how == "folder":
                 fill(run.work, {"report.md": "1"})
 
-        words = "cannot be read: no such file" if how == "gone" else "was replaced by something else"
+        words = "cannot be read: no such file" if how == "gone" else "was replaced during the run"
         with pytest.raises(ArtifactError, match=words):
             self.execute(run, act)
         assert held(run.outside) == {b"precious.md": (b"gold", False)}

@@ -68,7 +68,7 @@ def test_a_sweep_on_workers_ends_as_one_here_and_nothing_is_bought_twice(
     with fleet(tmp_path, environment, count=1) as workers:
         ended = codeloupe(*words, "--on-workers", cwd=clone.path, environment=environment)
         assert ended.exit_code == 0, ended.stderr
-        assert "in the queue; `codeloupe jobs watch" in ended.stderr
+        assert "is queued; `codeloupe jobs watch" in ended.stderr
         bought = standin.count(auxiliary=False)
         assert bought == 2 * CALLS
         listed = codeloupe("jobs", "list", "--json", cwd=tmp_path, environment=environment).json()["jobs"]

@@ -18,9 +18,10 @@ from codeloupe.system.process import hide_from_others
 from codeloupe.workers.jobs import QUEUES
 
 _EPILOG = """\
-The database is named by CODELOUPE_DATABASE, or by `database` in your settings. SIGTERM stops the worker: jobs that do
-not end within the grace time are handed back, and go on elsewhere with all that was bought so far. Private repositories
-over https are fetched with GITHUB_TOKEN (github.com) or GITLAB_TOKEN (gitlab.com), or by your git's credential helper.
+Set the database with CODELOUPE_DATABASE, or `database` in your settings. SIGTERM stops the worker: jobs that do not
+finish within the grace time return to the queue, and another worker continues them with the results so far. The
+worker fetches private repositories over https with GITHUB_TOKEN (github.com) or GITLAB_TOKEN (gitlab.com), or with the
+credential helper of your git.
 """
 _TOKENS = {"github.com": ("GH_TOKEN", "GITHUB_TOKEN"), "gitlab.com": ("GITLAB_TOKEN",)}
 
@@ -28,15 +29,20 @@ _TOKENS = {"github.com": ("GH_TOKEN", "GITHUB_TOKEN"), "gitlab.com": ("GITLAB_TO
 def configure(parser: Parser) -> None:
     """Every option of the verb."""
     parser.epilog = _EPILOG
-    option(parser, "--concurrency", "N", "jobs at a time (default: 4)", type=int, default=4)
-    queues = f"which jobs to take (default: {','.join(QUEUES)})"
+    option(parser, "--concurrency", "N", "number of concurrent jobs (default: 4)", type=int, default=4)
+    queues = f"queues to take jobs from (default: {','.join(QUEUES)})"
     option(parser, "--queues", "A,B", queues, default=",".join(QUEUES))
     option(
-        parser, "--grace", "SECONDS", "time for running jobs to end at a stop (default: 30)", type=float, default=30.0
+        parser,
+        "--grace",
+        "SECONDS",
+        "time for running jobs to finish when the worker stops (default: 30)",
+        type=float,
+        default=30.0,
     )
-    option(parser, "--cache", "DIR", "where repositories are kept (default: below the state directory)", type=Path)
-    option(parser, "--cache-gb", "N", "how large they may be together (default: 20)", type=float, default=20.0)
-    option(parser, "--pulse", "FILE", "touch this file every few seconds, for probes", type=Path)
+    option(parser, "--cache", "DIR", "directory of the repository cache (default: in the state directory)", type=Path)
+    option(parser, "--cache-gb", "N", "maximum size of the cache (default: 20)", type=float, default=20.0)
+    option(parser, "--pulse", "FILE", "touch this file every few seconds, for health checks", type=Path)
     flag(parser, "--until-idle", "stop when no job is left")
     flag(parser, "-q --quiet", "log only warnings")
 
@@ -51,18 +57,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     queues = [name.strip() for name in arguments.queues.split(",") if name.strip()]
     if unknown := [name for name in queues if name not in QUEUES] or not queues:
-        what = f"{unknown[0]!r} is not a queue" if isinstance(unknown, list) else "--queues names no queue"
+        what = f"{unknown[0]!r} is not a queue" if isinstance(unknown, list) else "--queues is empty"
         raise UsageError(what, hint=f"the queues are {', '.join(QUEUES)}")
     if arguments.concurrency < 1 or not (0 <= arguments.grace < 1e9 and 0 < arguments.cache_gb < 1e9):
-        raise UsageError(
-            "--concurrency, --grace and --cache-gb must be above 0", hint="leave them out for the defaults"
-        )
+        raise UsageError("--concurrency, --grace and --cache-gb must be above 0", hint="omit them to use the defaults")
     if arguments.pulse is not None:
         try:
             arguments.pulse.touch()
         except OSError as error:
-            message = f"the file {arguments.pulse} of --pulse cannot be written: {error.strerror}"
-            raise UsageError(message, hint="name a file in a directory that is there, or leave it out") from error
+            message = f"cannot write the --pulse file {arguments.pulse}: {error.strerror}"
+            raise UsageError(message, hint="give a file in an existing directory, or omit --pulse") from error
     set_up_logging(verbose=True)
     if arguments.quiet:
         logging.getLogger("codeloupe").setLevel(logging.WARNING)
