@@ -193,7 +193,7 @@ def test_a_repository_cannot_choose_what_runs_here_or_where_keys_go(key: str) ->
 def test_a_pattern_that_makes_no_sense_is_told_with_its_line(pattern: str, problem: str) -> None:
     error = refusal(f'fail_on: high\nexclude:\n  - "*.py"\n  - "{pattern}"\n')
     assert error.message == f"codeloupe.yaml:4: exclude: entry 2: invalid pattern: {problem}"
-    assert "paths: entry 1: expected a pattern" in refusal(f'instructions: [{{paths: ["{pattern}"], text: x}}]').message
+    assert "paths: entry 1: invalid pattern" in refusal(f'instructions: [{{paths: ["{pattern}"], text: x}}]').message
     flags: Any = {"exclude": [pattern]}
     assert refusal(flags=flags).message.startswith("--exclude: invalid pattern: ")
 
@@ -242,7 +242,11 @@ _FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
         (f"{_OWN}a:\n    focus:\n      - x\n      - 5", f"5: {_FOCUS}: entry 2: expected text of at", "put it in"),
         (f"{_OWN}a:\n    focus: x\n    {_GUIDE}", "5: own_experts.a.severity_guide.hihg: unknown", "did you mean `h"),
         (f"{_OWN}Big Name: {{focus: x}}", f"2: own_experts.'Big Name': {_NAMED}, such as payments, found 'B", _SCHEMA),
-        (f"{_OWN}default: {{focus: x}}", "2: own_experts.default: `default` is reserved: it means the experts", _SCHEMA),
+        (
+            f"{_OWN}default: {{focus: x}}",
+            "2: own_experts.default: `default` is reserved: it means the experts",
+            _SCHEMA,
+        ),
         (f"{_OWN}a: {{focus: {'x' * 401}}}", f"2: {_FOCUS}: entry 1: expected text of at most 400 char", _SCHEMA),
         ("own_experts: [a]", "1: own_experts: expected experts by name", "the default is {}"),
         (f"{_COMMITS}bugfix: [x]", "2: commit_experts.bugfix: unknown key", "did you mean `bug_fix`?"),
