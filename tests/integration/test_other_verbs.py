@@ -74,7 +74,7 @@ def test_doctor_tells_where_things_are_kept(tmp_path: Path) -> None:
     assert f"state           {tmp_path / 'a' / 'b'}" in good.stdout
     assert not (tmp_path / "a").exists()
     bad = warm_codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": str(tmp_path / "file" / "b")})
-    assert "cannot be written to" in " ".join(bad.stdout.split())
+    assert "cannot write to" in " ".join(bad.stdout.split())
     assert "set CODELOUPE_HOME to a writable directory" in " ".join(bad.stdout.split())
 
 

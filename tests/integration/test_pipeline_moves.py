@@ -303,9 +303,9 @@ class TestPlaces:
         cast = Cast({"first": [Text("It was read.")]})
         record = one.begins(file, cast, repo=repository.path)
         repository.path.rename(clone := tmp_path / "clone")
-        with pytest.raises(WorkspaceError, match=f"has not kept the files of the commit {record.base_commit}") as lost:
+        with pytest.raises(WorkspaceError, match=f"did not store the files of the commit {record.base_commit}") as lost:
             two.goes_on(cast)
-        assert lost.value.hint == "name a clone that holds it: RunOptions(clone=DIR)"
+        assert lost.value.hint == "give a clone that has it: RunOptions(clone=DIR)"
         with pytest.raises(ConfigError, match="cannot continue: .* is not inside a git repository") as wrong:
             two.goes_on(cast, clone=tmp_path)
         assert wrong.value.hint == "give a clone of its repository"
@@ -337,7 +337,7 @@ class TestPlaces:
         cast = Cast({name: [writing({f"{name}.md": name})] for name in ("first", "second")})
         one.begins(file, cast)
         (tmp_path / "p" / "second.md").write_text("Do other work of second.\n")
-        with pytest.raises(UsageError, match="has changed since the run r began"):
+        with pytest.raises(UsageError, match="has changed since the run r started"):
             one.goes_on(cast)
         # The other machine goes by what the run has kept, whatever is at that path there.
         assert two.goes_on(cast).state is S.AWAITING_APPROVAL

@@ -88,11 +88,11 @@ class TestWrongUrls:
                 "check the URL",
             ),
             ("postgresql:///x?host=/nonexistent", "x?host=/nonexistent cannot be reached", "the server runs"),
-            (f"postgresql://u:{SECRET}@h/x", "cannot be read: invalid percent-encoded token", "% as %25"),
-            ("postgresql://u:hunter2-/geheim@h/x", "u@h/x cannot be read: its port is not a number", "/ as %2F"),
-            ("postgresql://u:hunter2-@geheim@h/x", "u@h/x cannot be read: its host contains an @", "@ as %40"),
+            (f"postgresql://u:{SECRET}@h/x", "u@h/x: invalid percent-encoded token", "% as %25"),
+            ("postgresql://u:hunter2-/geheim@h/x", "u@h/x: its port is not a number", "/ as %2F"),
+            ("postgresql://u:hunter2-@geheim@h/x", "u@h/x: its host contains an @", "@ as %40"),
             ("postgresql://u:hunter2-geheim@h/x?nonsense=1", 'invalid URI query parameter: "…"', "postgresql://USER"),
-            ("postgresql://u:hunter2-geheim@[::1/x", "cannot be read: end of string", "postgresql://USER"),
+            ("postgresql://u:hunter2-geheim@[::1/x", "u@[::1/x: end of string", "postgresql://USER"),
         ],
     )
     def test_each_is_a_sentence_that_holds_no_password(self, tmp_path: Path, url: str, words: str, hint: str) -> None:
@@ -106,7 +106,7 @@ class TestWrongUrls:
         "url, words, hint",
         [
             (f"postgresql://u:{quote(SECRET)}@127.0.0.1:1/x", "cannot be reached", "check the URL"),
-            (f"postgresql://u:{SECRET}@h/x", "cannot be read", "% as %25"),
+            (f"postgresql://u:{SECRET}@h/x", "cannot parse the URL of the database", "% as %25"),
             (f"mysql://u:{SECRET}@h/x", "expected the URL of a Postgres database", ""),
         ],
     )
@@ -261,7 +261,7 @@ class TestLostConnections:
         self, proxy: Proxy, tmp_path: Path, letter: bytes, word: bytes
     ) -> None:
         proxy.lose(letter, word, times=1_000)
-        refused(run(proxy.url, "history", "list", cwd=tmp_path), "lost the connection", "and try again")
+        refused(run(proxy.url, "history", "list", cwd=tmp_path), "lost the connection", "and retry")
 
     def test_a_server_that_says_nothing_when_it_is_connected_to_ends_in_an_error(
         self, proxy: Proxy, tmp_path: Path

@@ -258,7 +258,7 @@ class TestGoingOn:
             f"run {ran.record.run_id}: it can only continue on this machine, where its pipeline's files are"
         )
         assert "has changed since the run started" in remark
-        with pytest.raises(Exception, match="did not store"):
+        with pytest.raises(Exception, match="is missing or damaged"):
             goes_on(postgres_url, tmp_path / "other", cast, ran.record.run_id)
         (tmp_path / "p" / "second.md").write_text(text)
         assert goes_on(postgres_url, tmp_path / "state", cast, ran.record.run_id).state is S.COMPLETED
