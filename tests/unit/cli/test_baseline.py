@@ -74,6 +74,8 @@ def test_a_wrong_call_is_told_and_nothing_is_written(repository: GitRepository, 
     with pytest.raises(UsageError) as caught:
         baseline(repository, *words, *report(repository))
     assert caught.value.message.startswith(message)
+    assert caught.value.hint
+    assert not (repository.path / BASELINE_NAME).exists()
 
 
 def test_an_unknown_finding_is_refused(repository: GitRepository) -> None:
