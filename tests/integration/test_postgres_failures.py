@@ -88,11 +88,27 @@ class TestWrongUrls:
                 "check the URL",
             ),
             ("postgresql:///x?host=/nonexistent", "x?host=/nonexistent cannot be reached", "the server runs"),
-            (f"postgresql://u:{SECRET}@h/x", "u@h/x: invalid percent-encoded token", "% as %25"),
-            ("postgresql://u:hunter2-/geheim@h/x", "u@h/x: its port is not a number", "/ as %2F"),
-            ("postgresql://u:hunter2-@geheim@h/x", "u@h/x: its host contains an @", "@ as %40"),
+            (
+                f"postgresql://u:{SECRET}@h/x",
+                "cannot parse the URL of the database postgresql://u@h/x: invalid percent-encoded token",
+                "% as %25",
+            ),
+            (
+                "postgresql://u:hunter2-/geheim@h/x",
+                "cannot parse the URL of the database postgresql://u@h/x: its port is not a number",
+                "/ as %2F",
+            ),
+            (
+                "postgresql://u:hunter2-@geheim@h/x",
+                "cannot parse the URL of the database postgresql://u@h/x: its host contains an @",
+                "@ as %40",
+            ),
             ("postgresql://u:hunter2-geheim@h/x?nonsense=1", 'invalid URI query parameter: "…"', "postgresql://USER"),
-            ("postgresql://u:hunter2-geheim@[::1/x", "u@[::1/x: end of string", "postgresql://USER"),
+            (
+                "postgresql://u:hunter2-geheim@[::1/x",
+                "cannot parse the URL of the database postgresql://u@[::1/x: end of string",
+                "postgresql://USER",
+            ),
         ],
     )
     def test_each_is_a_sentence_that_holds_no_password(self, tmp_path: Path, url: str, words: str, hint: str) -> None:

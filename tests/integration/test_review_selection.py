@@ -90,7 +90,7 @@ def test_paths_are_arguments_and_words_that_are_none_get_a_hint(project: GitRepo
         (project.path, ("main..HEAD", "src/gone.py"), 0, "1 of 2 files reviewed"),
         (below, ("app.py",), 1, "1 of 2 files reviewed"),
         (below, ("../docs",), 0, "Nothing to review: "),
-        (below, ("../..",), 2, "outside of the repository"),
+        (below, ("../..",), 2, "outside the repository"),
         (project.path, ("HEAD",), 2, "--uncommitted; for the last commit: --commit HEAD"),
         (project.path, ("main",), 2, "for that commit alone: --commit main; for everything since: --base main"),
         (project.path, ("app.py",), 2, "did you mean src/app.py?"),

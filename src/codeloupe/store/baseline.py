@@ -404,7 +404,7 @@ def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
         else:
             found = [each for each in findings if each.fingerprint.startswith(prefix)]
         if not found:
-            raise UsageError(f"{reviewed.name} has no finding {word!r}", hint=_listed(findings))
+            raise UsageError(f"no finding {word!r} in {reviewed.name}", hint=_listed(findings))
         if len(found) > 1:
             shown = "\n".join(f"  {_in_short(finding)}" for finding in found[:_MOST_LISTED])
             raise UsageError(f"{word!r} matches several findings:\n{shown}", hint="give more digits of one fingerprint")

@@ -199,7 +199,9 @@ def test_a_disk_that_takes_no_answer_is_told(bench: Bench, monkeypatch: pytest.M
         return real_open(path, flags, *arguments, **more)
 
     monkeypatch.setattr(os, "open", full)
-    with pytest.raises(ArtifactError, match="as write-output.md: No space left") as caught:
+    with pytest.raises(
+        ArtifactError, match="cannot save the answer of the stage write as write-output.md: No space left"
+    ) as caught:
         bench.run(ScriptedAgent([Text("The answer.")]))
     assert isinstance(caught.value.__cause__, OSError)
 

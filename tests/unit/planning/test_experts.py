@@ -172,8 +172,12 @@ def test_only_plain_files_of_a_folder_are_read_and_no_link_is_followed(folder: P
     (folder / "place.yaml").mkdir()
     assert "not a regular file" in refusal("pipe", folder=folder)
     assert "experts/place.yaml" in refusal("place", folder=folder)
-    assert "none': no such file or directory" in refusal("security", folder=tmp_path / "none")
-    assert "x.yaml': not a directory" in refusal("security", folder=folder / "x.yaml")
+    assert f"cannot read the folder of experts '{tmp_path / 'none'}': no such file or directory" in refusal(
+        "security", folder=tmp_path / "none"
+    )
+    assert f"cannot read the folder of experts '{folder / 'x.yaml'}': not a directory" in refusal(
+        "security", folder=folder / "x.yaml"
+    )
     (folder / "default.yaml").touch()
     assert "is not a valid name of an expert" in refusal("security", folder=folder)
     hostile = tmp_path / "\x1b[2J"

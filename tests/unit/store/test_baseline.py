@@ -375,12 +375,12 @@ REVIEWED = ReviewedFindings(
     ("word", "message", "hint"),
     [
         ("22222", "'22222' is neither a fingerprint (6 or more of 0-9 and a-f)", "its findings are"),
-        ("abcdef", "the review has no finding 'abcdef'", "its findings are 11111111aaaa2222 a.py:3 built from text;"),
+        ("abcdef", "no finding 'abcdef' in the review", "its findings are 11111111aaaa2222 a.py:3 built from text;"),
         ("eval", "'eval' is neither a fingerprint", "its findings are"),
         ("", "'' is neither a fingerprint", "its findings are"),
-        ("a.py:99", "the review has no finding 'a.py:99'", "its findings are"),
-        ("a.py:x", "the review has no finding 'a.py:x'", "its findings are"),
-        ("a.py:²", "the review has no finding 'a.py:²'", "its findings are"),
+        ("a.py:99", "no finding 'a.py:99' in the review", "its findings are"),
+        ("a.py:x", "no finding 'a.py:x' in the review", "its findings are"),
+        ("a.py:²", "no finding 'a.py:²' in the review", "its findings are"),
         (
             "111111",
             "'111111' matches several findings:\n  11111111aaaa2222 a.py:3 built from text\n  1111111199 a.py:4",
