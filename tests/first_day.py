@@ -23,8 +23,9 @@ _PROGRAMS = ("basename", "bash", "cat", "env", "git", "ls", "mkdir", "sed", "sh"
 _CHANGING = (
     (r"\b[0-9a-f]{40}\b", "COMMIT"),
     (r"\bfrom [0-9a-f]{12}\b", "from COMMIT"),
-    (r"\([0-9a-f]{12} to$", "(COMMIT to"),
-    (r"^[0-9a-f]{12}\)$", "COMMIT)"),
+    (r"\([0-9a-f]{12} to [0-9a-f]{12}\)", "(COMMIT to COMMIT)"),
+    (r"(# >>> codeloupe pre-push) [0-9a-f]{12}", r"\1 CHECKSUM"),
+    (r"codeloupe='(ROOT/program/bin/codeloupe)'", r"codeloupe=\1"),
     (r"\babout \d+ prompt tokens", "about N prompt tokens"),
     (r"\b\d+\.\d s\b", "N s"),
     (r"\bduration: \d+(?:\.\d+)?s", "duration: N s"),
@@ -145,6 +146,8 @@ def begin(root: Path, install: Install) -> Day:
         "HOME": str(root / "home"),
         "XDG_CACHE_HOME": str(root / "home" / ".cache"),
         "CODELOUPE_HOME": str(root / "home" / "codeloupe"),
+        # So wide that no line with a path is wrapped, wherever the checkout is.
+        "COLUMNS": "250",
         "GIT_CONFIG_COUNT": str(len(identity)),
     }
     return Day(root, {**variables, **settings, **places}, root)
@@ -188,7 +191,7 @@ def install_the_wheel(day: Day, wheel: str) -> None:
 def look_around(day: Day) -> None:
     """See what it does, and what is missing."""
     day.type("codeloupe demo")
-    day.type("git clone --quiet file://$PWD/server/shop.git shop")
+    day.type('git clone --quiet "file://$PWD/server/shop.git" shop')
     day.cwd = day.root / "shop"
     day.type("codeloupe doctor")
 

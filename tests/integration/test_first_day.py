@@ -44,7 +44,7 @@ def test_pre_commit_installs_codeloupe_by_itself(fresh_install: Install) -> None
     root = fresh_install.folder.parent / "pre-commit-day"
     day = first_day.begin(root, fresh_install)
     first_day.install_the_wheel(day, fresh_install.wheel.name)
-    day.type("git clone --quiet file://$PWD/server/shop.git shop")
+    day.type('git clone --quiet "file://$PWD/server/shop.git" shop')
     day.cwd = root / "shop"
     first_day.run_pre_commit(day, installs=True)
     assert [row for row in day.transcript if row.startswith("= ")] == []
