@@ -23,7 +23,8 @@ _PROGRAMS = ("basename", "bash", "cat", "env", "git", "ls", "mkdir", "sed", "sh"
 _CHANGING = (
     (r"\b[0-9a-f]{40}\b", "COMMIT"),
     (r"\bfrom [0-9a-f]{12}\b", "from COMMIT"),
-    (r"\([0-9a-f]{12} to [0-9a-f]{12}\)", "(COMMIT to COMMIT)"),
+    (r"\([0-9a-f]{12} to$", "(COMMIT to"),
+    (r"^[0-9a-f]{12}\)$", "COMMIT)"),
     (r"(# >>> codeloupe pre-push) [0-9a-f]{12}", r"\1 CHECKSUM"),
     (r"codeloupe='(ROOT/program/bin/codeloupe)'", r"codeloupe=\1"),
     (r"\babout \d+ prompt tokens", "about N prompt tokens"),
@@ -146,8 +147,6 @@ def begin(root: Path, install: Install) -> Day:
         "HOME": str(root / "home"),
         "XDG_CACHE_HOME": str(root / "home" / ".cache"),
         "CODELOUPE_HOME": str(root / "home" / "codeloupe"),
-        # So wide that no line with a path is wrapped, wherever the checkout is.
-        "COLUMNS": "250",
         "GIT_CONFIG_COUNT": str(len(identity)),
     }
     return Day(root, {**variables, **settings, **places}, root)
