@@ -25,13 +25,13 @@ VERBS = {
     "pipeline": "run agents in stages, with gates between them",
     "worker": "run jobs from a shared database",
     "jobs": "list, watch, cancel and retry jobs on workers",
-    "history": "show, compare and re-judge stored reviews",
+    "history": "show, compare and re-evaluate stored reviews",
     "baseline": "list, add and remove findings that are accepted",
     "store": "show where data is stored, or copy it to another database",
     "publish": "post a stored review on a pull request",
     "hook": "install git hooks, and review a commit or a push",
-    "demo": "review a small faulty change, to see a report",
-    "doctor": "show what is installed, what is missing and who would review",
+    "demo": "review a small change that contains bugs",
+    "doctor": "show what is installed, what is missing and who reviews",
     "config": "write, show and check settings",
     "completion": "print a completion script for a shell",
     "version": "print the version",
@@ -39,7 +39,7 @@ VERBS = {
 _DESCRIPTION = "Review code changes: findings with their exact place, and a verdict."
 _EPILOG = """\
 examples:
-  codeloupe demo                  # see a review of a small faulty change
+  codeloupe demo                  # review a small change that contains bugs
   codeloupe review                # this branch and what is uncommitted
   codeloupe review --staged       # what the next commit would contain
   codeloupe help review           # the options of a command
