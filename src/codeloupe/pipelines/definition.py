@@ -422,7 +422,7 @@ class _Checks:
             names = _resolved(schema["propertyNames"])
             problem = check_pattern(key) if names.get("x-check") == "glob" and _fits(names, key) else None
             if problem or not _fits(names, key):
-                sense = f"a pattern that makes sense: {problem}" if problem else _expected(names)
+                sense = f"a valid pattern: {problem}" if problem else _expected(names)
                 self._add((*place, key), f"as a key, expected {sense}")
             self._check(schema["additionalProperties"], value[key], (*place, key))
         for key in schema.get("required", ()):
@@ -440,7 +440,7 @@ class _Checks:
             case "duration" if not 0 < _seconds(value) <= 30 * 24 * 3600:
                 self._add_unexpected(place, expected)
             case "glob" if problem := check_pattern(value):
-                self._add(place, f"expected a pattern that makes sense: {problem}")
+                self._add(place, f"expected a valid pattern: {problem}")
             case "command":
                 try:
                     words = shlex.split(value)

@@ -85,7 +85,7 @@ def _files_in(folder: Path) -> dict[str, Path]:
         if file.suffix not in (".yaml", ".yml") or file.name.startswith("."):
             continue
         if name == DEFAULT or not _NAME.fullmatch(name):
-            hint = f"use letters, digits, - and _; `{DEFAULT}` means the experts of an ordinary review"
+            hint = f"use letters, digits, - and _; `{DEFAULT}` means the experts in an ordinary review"
             raise ConfigError(f"experts: {name[:60]!r} cannot be the name of an expert", hint=hint)
         if name in files:
             what = f"the expert {name} has two files: {files[name].name} and {file.name}"

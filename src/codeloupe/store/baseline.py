@@ -74,7 +74,7 @@ def _fingerprint(text: str) -> str:
     return text.strip().lower()
 
 
-_ANY = (str, "a text", "put it in quotes")
+_ANY = (str, "a string", "put it in quotes")
 # Of each key how its text is read, which raises ValueError, what a message expects there, and what to do about it.
 FIELDS: Mapping[str, tuple[Callable[[str], object], str, str]] = {
     "fingerprint": (_fingerprint, "the fingerprint of a finding", "`codeloupe baseline add` writes entries"),
