@@ -143,7 +143,7 @@ class CodeReviewer(_Reviewer):
         self._log_directory = None if log_directory is None else Path(log_directory)
 
     def overrides_disabled_setting(self) -> bool:
-        """Whether it reviews although reviews are switched off: no."""
+        """Return False: the reviewer does not run if the user has disabled reviews."""
         return False
 
     async def __call__(
@@ -165,7 +165,7 @@ class CodeReviewer(_Reviewer):
         if not timeout > 0:
             raise ValueError(f"a review needs time, and the timeout is {timeout}")
         if isinstance(commit_shas, str):
-            raise ValueError("commit_shas is a list of commits, not one text")
+            raise ValueError("commit_shas is a list of commits, not a string")
         check_arguments(diff_range=diff_range, commit_shas=commit_shas)
         if not commit_shas and not diff_range.strip():
             raise ValueError("a review needs a range or commits")
