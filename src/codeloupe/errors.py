@@ -1,4 +1,4 @@
-"""All exceptions of codeloupe, in one tree.
+"""All exceptions that codeloupe raises, in one tree.
 
     CodeloupeError
       UsageError
@@ -46,8 +46,8 @@
         OutputInvalid
         Crashed
 
-Each error has a message, a `hint` at the next step, `retryable` (whether the same call may succeed later) and the
-`exit_code` of the program.
+Each error has a message, a `hint` that suggests the next step, `retryable` (whether the same call may succeed later)
+and the `exit_code` of the program.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-# What is an option of the program, and what that is to a caller of the library. The first that fits counts.
+# Options of the program, each with the equivalent for a caller of the library. The first match counts.
 _PARAMETERS = {
     r"without --commit: codeloupe review (\S+)": r'as RangeScope("\1")',
     r"since: --base (\S+), or (\S+)": r'since: BaseScope("\1"), or RangeScope("\2")',
@@ -82,7 +82,7 @@ _PARAMETERS = {
     "--min-severity": "min_severity",
     "--(repo|base|model)": r"\1",
 }
-# What is a parameter of the library, and the option for it.
+# Parameters of the library, each with the equivalent option of the program.
 _SAME = (
     *("max_budget_usd", "max_tokens", "max_requests", "max_turns", "permission_mode", "fallback_model"),
     *("append_system_prompt", "system_prompt"),
@@ -101,7 +101,7 @@ _names_options: ContextVar[bool] = ContextVar("names_options", default=False)
 
 @contextmanager
 def hints_for_the_program() -> Iterator[None]:
-    """Let texts name the options of the program, for as long as the context is open; else they name parameters."""
+    """Let messages use the program's options while the context is open, instead of the library's parameters."""
     token = _names_options.set(True)
     try:
         yield
@@ -110,7 +110,7 @@ def hints_for_the_program() -> Iterator[None]:
 
 
 def for_its_reader(text: str) -> str:
-    """The text with the names that whoever reads it can give."""
+    """Return the text with the option or parameter names that its reader can use."""
     known = _OPTIONS if _names_options.get() else _PARAMETERS
 
     def named(found: re.Match[str]) -> str:
@@ -120,9 +120,10 @@ def for_its_reader(text: str) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return how to add an optional part to this installation, from a checkout and by the program that installed it.
+    """Return the command that adds an extra to this installation, from a checkout and with the tool that installed it.
 
-    No command names the package alone: it is not released, so an index may have another package of that name.
+    The command never installs the package by its name alone: the package is not released, so an index may have another
+    package with that name.
     """
     is_by_pipx = os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json"))  # noqa: PTH110, PTH118 - a quick start
     command = "pipx install --force" if is_by_pipx else "pip install"
@@ -130,7 +131,7 @@ def install_command(extra: str) -> str:
 
 
 class CodeloupeError(Exception):
-    """The root of the tree. Each attribute of a class can be given by name."""
+    """The base class of all errors. Attributes can be passed as keyword arguments."""
 
     retryable = False
     exit_code = 4
@@ -150,15 +151,15 @@ class CodeloupeError(Exception):
 
 
 class UsageError(CodeloupeError, exit_code=2):
-    """The call, its arguments or its surroundings are wrong. Nothing was reviewed."""
+    """The call, its arguments or its environment are invalid. Nothing was reviewed."""
 
 
 class ConfigError(UsageError):
-    """A setting, a configuration file or a pipeline file is wrong. The message names file, line and key."""
+    """A setting, a configuration file or a pipeline file is invalid. The message gives the file, line and key."""
 
 
 class NotARepository(UsageError):
-    """The directory is not in a git work tree."""
+    """The folder is not in a git working tree."""
 
 
 class RevisionError(UsageError):
@@ -166,11 +167,11 @@ class RevisionError(UsageError):
 
 
 class RepositoryBusy(UsageError):
-    """An unfinished operation, such as a merge with conflicts, must be finished first."""
+    """A git operation, such as a merge with conflicts, must be finished first."""
 
 
 class DiffSyntaxError(UsageError):
-    """The text is not a readable diff. The message names the line."""
+    """The input is not a readable diff. The message gives the line."""
 
 
 class OutputError(UsageError):
@@ -178,15 +179,15 @@ class OutputError(UsageError):
 
 
 class RunNotFound(UsageError):
-    """No run of a pipeline has this id, or its state cannot be read."""
+    """There is no pipeline run with this id, or its state cannot be read."""
 
 
 class RunBusy(UsageError):
-    """Another process is working on this run of a pipeline."""
+    """Another process is working on this pipeline run."""
 
 
 class ProcessError(CodeloupeError, exit_code=3):
-    """A child process failed, so the change could not be reviewed. `program` is its short name."""
+    """A child process failed, so the change could not be reviewed. `program` is the short name of the program."""
 
     program: str = ""
 
@@ -196,58 +197,58 @@ class ProgramNotFound(ProcessError, exit_code=2):
 
 
 class ProcessTimedOut(ProcessError, retryable=True):
-    """The program did not finish in time and was ended."""
+    """The program did not finish in time and was terminated."""
 
 
 class OutputTooLarge(ProcessError):
-    """The program wrote more than its limit, so its output is incomplete."""
+    """The program wrote more than the output limit, so its output is incomplete."""
 
 
 class ProcessFailed(ProcessError):
-    """The program ended with the exit code `status`. `stderr` is the end of its error output."""
+    """The program exited with the exit code `status`. `stderr` is the end of its error output."""
 
     status: int = 1
     stderr: str = ""
 
 
 class GitFailed(ProcessFailed):
-    """Git failed, and not because of the caller."""
+    """Git failed for a reason that the caller did not cause."""
 
 
 class RemoteTooLarge(GitFailed):
-    """A remote repository is larger than the limit and was not fetched."""
+    """A remote repository exceeds the size limit and was not fetched."""
 
 
 class AnalyserFailed(CodeloupeError):
-    """An analyser crashed, is missing or wrote unreadable output. `analyser` is its name."""
+    """An analyser is missing, crashed or wrote unreadable output. `analyser` is its name."""
 
     analyser: str = ""
 
 
 class StoreError(CodeloupeError, exit_code=3):
-    """The database cannot be opened, read or written. The message names its file."""
+    """The database cannot be opened, read or written. The message gives its file."""
 
 
 class StoreUnavailable(StoreError, retryable=True):
-    """A shared database is not reachable at the moment: it restarts, or the connection was lost."""
+    """A shared database is temporarily unreachable: it is restarting, or the connection was lost."""
 
 
 class JobNotDone(CodeloupeError, exit_code=3):
-    """A job on a worker was cancelled, or failed and is not retried. The message says why."""
+    """A job on a worker was cancelled, or it failed and will not be retried. The message gives the reason."""
 
 
 class PipelineError(CodeloupeError, exit_code=3):
-    """A run of a pipeline could not continue. `stage` is the name of the stage, or empty."""
+    """A pipeline run could not continue. `stage` is the name of the stage, or empty."""
 
     stage: str = ""
 
 
 class AgentExecutionError(PipelineError):
-    """A stage gave no result: its files are unreadable, or its agent failed. The cause is `__cause__`."""
+    """A stage did not return a result: its files are unreadable, or its agent failed. `__cause__` is the cause."""
 
 
 class ArtifactError(PipelineError):
-    """Required artifacts are missing, or an artifact does not match its schema. The message names them."""
+    """Required artifacts are missing, or an artifact does not match its schema. The message lists the artifacts."""
 
 
 class WorkspaceError(PipelineError):
@@ -255,21 +256,21 @@ class WorkspaceError(PipelineError):
 
 
 class ForbiddenTransition(PipelineError, exit_code=4):
-    """A run or a stage cannot go from its state to the requested one."""
+    """A run or a stage cannot change from its current state to the requested one."""
 
 
 class ForgeError(CodeloupeError, exit_code=3):
-    """A service such as GitHub failed. `status` is its HTTP status, or None without an answer."""
+    """A service such as GitHub failed. `status` is the HTTP status, or None if there was no response."""
 
     status: int | None = None
 
 
 class ForgeRefused(ForgeError, exit_code=2):
-    """The token is missing, wrong, or lacks a permission."""
+    """The token is missing or invalid, or it lacks a permission."""
 
 
 class ForgeUncertain(ForgeError, retryable=True):
-    """A request may or may not have taken effect. Check before you send it again."""
+    """A request may or may not have taken effect. Check before you retry it."""
 
 
 class HeadMoved(ForgeError):
@@ -277,11 +278,11 @@ class HeadMoved(ForgeError):
 
 
 class AgentError(CodeloupeError, exit_code=3):
-    """An agent call gave no answer. `agent` is the agent's name, and `attempts` the number of attempts.
+    """An agent call did not return an answer. `agent` is the agent's name, and `attempts` is the number of attempts.
 
-    `unusable`: the agent could not be asked at all, so the error says nothing about the question. `raw_output` is the
-    agent's output without secrets, `session_id` its session, if known. `cost_usd` and `usage` are what the call cost
-    nevertheless, or None if the agent does not report it.
+    `unusable` is true if the agent could not be called at all. The question was then not the cause.
+    `raw_output` is the agent's output with secrets masked, and `session_id` is the agent's session, if known.
+    `cost_usd` and `usage` are the cost and tokens of the failed call, or None if the agent does not report them.
     """
 
     agent: str = ""
@@ -294,52 +295,52 @@ class AgentError(CodeloupeError, exit_code=3):
 
 
 class InvalidRequest(AgentError, exit_code=2):
-    """The request cannot be sent as it is. Nothing was started."""
+    """The request is invalid. Nothing was started."""
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(for_its_reader(message), **more)
 
 
 class NotInstalled(AgentError, exit_code=2, attempts=0, unusable=True):
-    """The agent's program or package is missing. The hint is the command that installs it."""
+    """The agent's program or package is missing. The hint gives the command that installs it."""
 
 
 class NotLoggedIn(AgentError, exit_code=2, unusable=True):
-    """A key or login is missing, wrong or out of credit. The hint says what to set or run."""
+    """A key or login is missing or invalid, or its account is out of credit. The hint says what to set or run."""
 
 
 class RateLimited(AgentError, retryable=True):
-    """The service received too many requests. `retry_after_seconds` is the wait that it asks for, or None."""
+    """The service received too many requests. `retry_after_seconds` is the wait that the service requests, or None."""
 
     retry_after_seconds: float | None = None
 
 
 class Overloaded(AgentError, retryable=True):
-    """The service is overloaded or failed on its side (HTTP 5xx, 529)."""
+    """The service is overloaded or had an internal error (HTTP 5xx, including 529)."""
 
 
 class ConnectionFailed(AgentError, retryable=True):
-    """The service was not reached, or the connection was lost."""
+    """The service could not be reached, or the connection was lost."""
 
 
 class TimedOut(AgentError):
-    """The time for all attempts, or the time without output, is over. The agent was ended."""
+    """The timeout for all attempts or the idle timeout expired. The agent was stopped."""
 
 
 class Cancelled(AgentError, exit_code=130):
-    """The call was stopped, such as by closing its runtime. The agent was ended."""
+    """The call was cancelled, for example because its runtime was closed. The agent was stopped."""
 
 
 class BudgetExhausted(AgentError):
-    """A limit of money, tokens or requests is reached. The message names it, and the setting to raise."""
+    """A limit on cost, tokens or requests was reached. The message gives the limit and the setting to raise."""
 
 
 class TurnsExhausted(AgentError):
-    """The agent used all its turns without an answer."""
+    """The agent used all its turns without returning an answer."""
 
 
 class PromptTooLong(AgentError):
-    """The prompt is larger than the agent or its model accepts. The message names both sizes."""
+    """The prompt is longer than the agent or its model accepts. The message gives the limit and the size, if known."""
 
 
 class Refused(AgentError):
@@ -347,9 +348,9 @@ class Refused(AgentError):
 
 
 class OutputInvalid(AgentError):
-    """The answer is empty, broken or violates the schema. `output` is the model's answer.
+    """The answer is empty, unreadable or does not match the schema. `output` is the model's answer.
 
-    `other_answers` are the other texts that it wrote, and `model` is the model that answered, if known.
+    `other_answers` are the other messages that the model wrote, and `model` is the name of the model, if known.
     """
 
     output: str = ""
@@ -358,7 +359,7 @@ class OutputInvalid(AgentError):
 
 
 class Crashed(AgentError):
-    """The agent failed without a known reason. `status` is its exit code, `stderr_tail` the end of its error output."""
+    """The agent failed for an unknown reason. `status` is its exit code, `stderr_tail` the end of its error output."""
 
     status: int | None = None
     stderr_tail: str = ""

@@ -192,7 +192,7 @@ def wrong_calls(repo: Path) -> dict[str, Any]:
         "a list of commits": lambda: untyped.make_reviewer(Settings(), repo=repo)("", commit_shas=[5]),
         "number of seconds": lambda: untyped.make_reviewer(Settings(), repo=repo)("a..b", timeout="5"),
         "a path": lambda: untyped.make_workdir_reviewer(Settings()).review(5, "main"),
-        "or a Path": lambda: untyped.review(repo=None),
+        "a string or a Path": lambda: untyped.review(repo=None),
         "a function": lambda: untyped.review(repo=repo, emit="print"),
         "True or False": lambda: untyped.review(repo=repo, fresh="no"),
         "strings by name": lambda: untyped.Runtime(environment=["HOME"]),

@@ -1,4 +1,4 @@
-"""The kinds of value a setting can have: described for a person, checked, as JSON Schema, and read from text."""
+"""The kinds of values for settings: each has a description, a check, a JSON Schema and a way to read text."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Place = tuple[int | str, ...]
 
 
 class Mistake(Struct, frozen=True):
-    """What is wrong with a value: `what` it is, at which `place` inside (positions and keys, from outside in).
+    """Describe a mistake in a value: `what` is the message, `place` the path to the invalid part (positions and keys).
 
-    With `found` a message goes on with what is there instead. `choices` are words of which one was probably meant;
-    `wants_text` says that quotes could mend it.
+    With `found`, the message also shows the invalid value. `choices` are the words that the user may have meant.
+    `wants_text` says that quotes could fix the mistake.
     """
 
     what: str
@@ -44,7 +44,7 @@ class Mistake(Struct, frozen=True):
 
 
 class Wrong(Exception):
-    """A value is not of its kind; `mistakes` has at least one entry."""
+    """Report that a value is not of its kind. `mistakes` has at least one entry."""
 
     def __init__(self, *mistakes: Mistake) -> None:
         super().__init__(mistakes[0].what)
@@ -52,9 +52,10 @@ class Wrong(Exception):
 
 
 class Kind(Struct, frozen=True):
-    """`expected` completes the sentence "expected …"; `accept` and `from_text` raise ValueError for what they refuse.
+    """Describe a kind of value. `expected` completes the sentence "expected …".
 
-    `from_text` is None for what no flag or variable can carry. `schema` is the JSON Schema of a value.
+    `accept` and `from_text` raise ValueError for an invalid value. `from_text` is None if the value cannot be set by a
+    flag or variable. `schema` is the JSON Schema of a value.
     """
 
     expected: str
@@ -65,7 +66,7 @@ class Kind(Struct, frozen=True):
     is_text: bool = False
 
     def read(self, value: object) -> Any:
-        """The value as the settings hold it. Raises Wrong."""
+        """Return the value in the form that the settings store. Raises Wrong."""
         try:
             return self.accept(value)
         except ValueError:
@@ -74,23 +75,23 @@ class Kind(Struct, frozen=True):
 
 
 def either(choices: Sequence[str]) -> str:
-    """`a, b or c`."""
+    """Return the choices in one phrase: `a, b or c`."""
     return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
 
 
 def comma_list(text: str) -> tuple[str, ...]:
-    """`a, b,` is two words."""
+    """Split a string at commas and drop empty parts: `a, b,` is two words."""
     return tuple(part for part in (raw.strip() for raw in text.split(",")) if part)
 
 
 def optional(kind: Kind) -> Kind:
-    """The same kind, or nothing at all."""
+    """Return the same kind, but accept None too."""
     schema = {"anyOf": [dict(kind.schema), {"type": "null"}]}
     return replace(kind, accept=lambda value: None if value is None else kind.accept(value), schema=schema)
 
 
 def one_of(*choices: str, meaning: Callable[[str], object] = str) -> Kind:
-    """The kind of a value that is one of a few words."""
+    """Return the kind of a value that is one of a few words."""
     accept = _if(lambda value: isinstance(value, str) and value in choices)
     schema = {"type": "string", "enum": list(choices)}
     return Kind(either(choices), lambda value: meaning(accept(value)), schema, str.strip, choices)
@@ -99,7 +100,7 @@ def one_of(*choices: str, meaning: Callable[[str], object] = str) -> Kind:
 def read_each(
     parts: Iterable[tuple[int | str, Kind, object]], mistakes: Iterable[Mistake] = ()
 ) -> dict[int | str, object]:
-    """Parts of a value, each of its own kind, by their place in it. Raises Wrong with the mistakes of all."""
+    """Read the parts of a value, each of its own kind, by their place. Raises Wrong with the mistakes in all parts."""
     read: dict[int | str, object] = {}
     found = list(mistakes)
     for place, kind, value in parts:
@@ -120,7 +121,7 @@ def list_of(
     least: int = 0,
     most: int = MOST_ENTRIES,
 ) -> Kind:
-    """The kind of a list; each wrong entry is a mistake of its own."""
+    """Return the kind of a list. Each invalid entry is a separate mistake."""
 
     def accept(value: object) -> tuple[object, ...]:
         if not isinstance(value, list | tuple) or len(value) < least:
@@ -134,20 +135,22 @@ def list_of(
 
 
 def names_of(*choices: str, least: int = 0) -> Kind:
-    """The kind of a list of known words, each at most once."""
-    listed = list_of(one_of(*choices), f"a list of {either(choices)}, each once", from_text=comma_list, least=least)
+    """Return the kind of a list of known words, each at most once."""
+    listed = list_of(
+        one_of(*choices), f"a list of {either(choices)}, each at most once", from_text=comma_list, least=least
+    )
 
     def accept(value: object) -> object:
         words = listed.read(value)
         if again := [index for index, word in enumerate(words) if word in words[:index]]:
-            raise Wrong(*(Mistake("expected each name once", (index,)) for index in again))
+            raise Wrong(*(Mistake("expected each name at most once", (index,)) for index in again))
         return words
 
     return replace(listed, accept=accept, schema={**listed.schema, "uniqueItems": True})
 
 
 def group(expected: str, keys: Mapping[str, Kind], *, make: Callable[..., object], needed: Sequence[str] = ()) -> Kind:
-    """The kind of a group with these keys and no others; `make` gets those that are there."""
+    """Return the kind of a group with only these keys. `make` receives the keys that are present."""
 
     def accept(value: object) -> object:
         if not isinstance(value, Mapping):
@@ -167,7 +170,7 @@ def group(expected: str, keys: Mapping[str, Kind], *, make: Callable[..., object
 
 
 def _if(fits: Callable[[Any], object]) -> Callable[[Any], Any]:
-    """What takes a value as it is, where it fits."""
+    """Return a function that returns a value unchanged if it fits, and otherwise raises ValueError."""
 
     def accept(value: object) -> object:
         if not fits(value):
@@ -178,7 +181,7 @@ def _if(fits: Callable[[Any], object]) -> Callable[[Any], Any]:
 
 
 def whole_number(largest: int) -> Kind:
-    """The kind of a whole number from 1 on."""
+    """Return the kind of a whole number from 1 to `largest`."""
     schema = {"type": "integer", "minimum": 1, "maximum": largest}
     accept = _if(lambda value: type(value) is int and 1 <= value <= largest)
     return Kind(f"a whole number from 1 to {largest:,}", accept, schema, int)
@@ -209,7 +212,7 @@ def _pattern(value: object) -> str:
 def _database(value: object) -> str:
     text: str = _text(value)
     if not text.startswith(("postgresql://", "postgres://")) or not text.isprintable() or " " in text:
-        # What was found is not shown: it may hold a password.
+        # The message does not show the value, because it may contain a password.
         raise Wrong(Mistake(f"expected {_A_DATABASE}", found=False))
     return text
 
@@ -235,25 +238,27 @@ BOOLEAN = Kind(
 WHOLE_NUMBER = whole_number(1_000_000_000)
 PASSES = whole_number(10)
 SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)
-DOLLARS = Kind("an amount of dollars above 0", _above_zero, _ABOVE_ZERO, float)
+DOLLARS = Kind("an amount in dollars above 0", _above_zero, _ABOVE_ZERO, float)
 TEXT = Kind("a string", _text, _SOME_TEXT, str.strip, is_text=True)
-BRANCH = Kind("the name of a branch", _branch, _SOME_TEXT, str.strip, is_text=True)
-NAME = Kind("a name of letters, digits, - and _, such as payments", _name, _NAME_SCHEMA, str.strip, is_text=True)
+BRANCH = Kind("a branch name (string)", _branch, _SOME_TEXT, str.strip, is_text=True)
+NAME = Kind("a name with letters, digits, - and _, such as payments", _name, _NAME_SCHEMA, str.strip, is_text=True)
 NAMES = list_of(
-    NAME, "a list of names of letters, digits, - and _, such as [correctness, security]", from_text=comma_list
+    NAME, "a list of names with letters, digits, - and _, such as [correctness, security]", from_text=comma_list
 )
 DATABASE = Kind(_A_DATABASE, _database, _SOME_TEXT, str.strip, is_text=True)
-PATTERN = Kind("a pattern", _pattern, _SOME_TEXT, is_text=True)
+PATTERN = Kind("a pattern (string)", _pattern, _SOME_TEXT, is_text=True)
 PATTERNS = list_of(PATTERN, 'a list of patterns, such as ["src/**", "*.py"]', from_text=comma_list)
-COMMAND = list_of(TEXT, "a program and its arguments as a list, such as [my-reviewer, --quick]", from_text=shlex.split)
+COMMAND = list_of(
+    TEXT, "a list with a program and its arguments, such as [my-reviewer, --quick]", from_text=shlex.split
+)
 ARGUMENTS = list_of(TEXT, "a list of arguments, such as [--mode, quick]", from_text=shlex.split)
 SEVERITY = Kind("critical, high, medium or low (or P0 to P3)", _severity, _SEVERITY_SCHEMA, str.strip, _SEVERITIES)
 
-_LINE = Kind("text of at most 400 characters", _text_up_to(400), {**_SOME_TEXT, "maxLength": 400}, is_text=True)
+_LINE = Kind("a string of at most 400 characters", _text_up_to(400), {**_SOME_TEXT, "maxLength": 400}, is_text=True)
 
 
 def _lines(expected: str, *, least: int = 0) -> Kind:
-    """The kind of a short list of short texts; a single text is a list of one."""
+    """Return the kind of a short list of short strings. A single string counts as a list of one."""
     listed = list_of(_LINE, expected, least=least, most=40)
     schema = {"anyOf": [dict(_LINE.schema), dict(listed.schema)]}
     return replace(
@@ -266,16 +271,16 @@ def _frozen(**keys: object) -> Mapping[str, object]:
 
 
 _EXPERT = group(
-    "a group with focus, and optionally description, brief, sceptical_of, do_not_flag, paths and severity_guide",
+    "a group with focus and, optionally, description, brief, sceptical_of, do_not_flag, paths and severity_guide",
     {
         "description": _LINE,
         "brief": _LINE,
-        "focus": _lines("a list of strings, at least one", least=1),
+        "focus": _lines("a list of at least one string", least=1),
         "sceptical_of": _lines("a list of strings"),
         "do_not_flag": _lines("a list of strings"),
         "paths": _lines('a list of patterns, such as ["src/**", "*.py"]'),
         "severity_guide": group(
-            "a text for each severity, such as {high: data is lost}", dict.fromkeys(_SEVERITIES, _LINE), make=_frozen
+            "strings by severity, such as {high: data is lost}", dict.fromkeys(_SEVERITIES, _LINE), make=_frozen
         ),
     },
     make=_frozen,
@@ -289,7 +294,7 @@ def _read_experts(value: object) -> Mapping[Any, object]:
     if len(value) > MOST_EXPERTS:
         raise Wrong(Mistake(f"more than {MOST_EXPERTS} experts", found=False))
     experts = {str(name): each for name, each in value.items()}
-    # Of a wrong name the key itself is shown, not its value.
+    # For an invalid name, the message shows the key, not its value.
     wrong = {name: f"expected {NAME.expected}, found {quote(name)}" for name in experts if not _NAME.fullmatch(name)}
     wrong |= {
         name: f"`{name}` is reserved: it means the experts of an ordinary review"
@@ -301,7 +306,7 @@ def _read_experts(value: object) -> Mapping[Any, object]:
 
 
 OWN_EXPERTS = Kind(
-    "experts by name, each with a focus, such as {payments: {focus: [rounding of amounts]}}",
+    "experts by name, each with a focus, such as {payments: {focus: [rounding errors]}}",
     _read_experts,
     {
         "type": "object",
@@ -310,7 +315,7 @@ OWN_EXPERTS = Kind(
         "maxProperties": MOST_EXPERTS,
     },
 )
-_EXPERT_NAMES = list_of(NAME, "a list of expert names, at least one", least=1, most=MOST_EXPERTS)
+_EXPERT_NAMES = list_of(NAME, "a list of at least one expert name", least=1, most=MOST_EXPERTS)
 COMMIT_EXPERTS = group(
     "lists of expert names by commit category, such as {bug_fix: [reliability, tests]}",
     {category.value: _EXPERT_NAMES for category in CommitCategory},
@@ -318,7 +323,7 @@ COMMIT_EXPERTS = group(
 )
 _INSTRUCTION = group(
     "a group with paths and text",
-    {"paths": list_of(PATTERN, "a list of patterns, at least one", least=1), "text": TEXT},
+    {"paths": list_of(PATTERN, "a list of at least one pattern", least=1), "text": TEXT},
     make=PathInstruction,
     needed=("paths", "text"),
 )

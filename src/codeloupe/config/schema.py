@@ -1,4 +1,4 @@
-"""The settings: every key with its default, its kind and what it means, and how a file could contain them."""
+"""The settings: the default, kind and meaning of every key, and the text and schema of a configuration file."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _BRANCH, _DOLLARS = optional(kinds.BRANCH), optional(kinds.DOLLARS)
 _NONE: Mapping[str, Any] = FrozenDict()
 DESCRIBED = "`codeloupe config schema` describes every key"
 _HEADER = """\
-# Settings of codeloupe for this repository.
+# Codeloupe settings for this repository.
 #
-# Every key that a repository may set is here with its default. To change one, remove the `#` before it
-# and write your value.
+# Every key that a repository may set is listed here with its default. To change a value, remove the `#`
+# before its key and enter your value.
 # `codeloupe config validate` checks this file; `codeloupe config show` shows each value and its origin.
 """
 
@@ -58,7 +58,7 @@ _Given = TypeVar("_Given")
 if TYPE_CHECKING:
 
     class ReadAs(Generic[_Value, _Given]):
-        """The type of a field that is read when it is set: it holds a value, and also takes what a file contains."""
+        """Describe a field that converts its value when it is set: it also accepts the form used in a file."""
 
         @overload
         def __get__(self, settings: None, kind: type) -> ReadAs[_Value, _Given]: ...
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 class About(NamedTuple):
-    """What is declared of a setting; with `user_only` no repository may set it."""
+    """Describe the declaration of a setting. A repository may not set a `user_only` setting."""
 
     default: object
     kind: Kind
@@ -81,7 +81,7 @@ _declared: list[About] = []
 
 
 def _setting(default: object, kind: Kind, meaning: str, *, user_only: bool = False) -> Any:
-    """Declare the setting of the field that it is assigned to; with `user_only` no repository may set it."""
+    """Declare the setting for the field it is assigned to. A repository may not set a `user_only` setting."""
     _declared.append(About(default, kind, meaning, user_only))
     return default
 
@@ -99,7 +99,7 @@ def _limit(meaning: str, *, user_only: bool = False) -> Any:
 
 
 class _SettingsType(StructMeta):
-    """The type of Settings, which refuses an unknown setting in the same words as a configuration file."""
+    """Reject an unknown setting with the same message as for a configuration file."""
 
     if not TYPE_CHECKING:
 
@@ -112,36 +112,37 @@ class _SettingsType(StructMeta):
 
 
 class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
-    """All settings of a review. Lists and words are read as from a file.
+    """All settings for a review. Lists and words are read in the same way as from a configuration file.
 
-    Raises ConfigError, which lists every unknown setting or every wrong value, with the nearest valid one.
-    `own_experts` are definitions, by name and key, as in a file.
+    Raises ConfigError, which lists every unknown setting or every invalid value, with the nearest valid one.
+    `own_experts` has the same form as in a file: definitions by name, then by key.
     """
 
     base_branch: str | None = _setting(
-        None, _BRANCH, "The branch a change is compared with. Not set: origin/HEAD, or else main, master or develop."
+        None, _BRANCH, "The branch to compare a change with. Not set: origin/HEAD, or else main, master or develop."
     )
     include: ReadAs[_Texts, list[str]] = _setting(
         (), kinds.PATTERNS, "Review only files that match one of these patterns. Empty: review every file."
     )
     exclude: ReadAs[_Texts, list[str]] = _setting(
-        (), kinds.PATTERNS, "Skip files that match one of these patterns, even if `include` names them."
+        (), kinds.PATTERNS, "Skip files that match one of these patterns, even if they match `include`."
     )
     fail_on: ReadAs[Severity, SeverityWord] = _setting(
-        Severity.HIGH, kinds.SEVERITY, "Exit with code 1 if a finding has this severity or a worse one."
+        Severity.HIGH, kinds.SEVERITY, "Exit with code 1 if a finding has this severity or a higher one."
     )
     min_severity: ReadAs[Severity, SeverityWord] = _setting(
-        Severity.LOW, kinds.SEVERITY, "Hide findings that are less severe than this. They still count for the verdict."
+        Severity.LOW, kinds.SEVERITY, "Hide findings less severe than this. They still count towards the verdict."
     )
     on_incomplete: Literal["fail", "pass"] = _setting(
         "fail",
         _FAIL_OR_PASS,
-        "The exit code of an incomplete review: fail (3) or pass (0).",
+        "The exit code for an incomplete review: fail (3) or pass (0).",
     )
     on_parse_error: Literal["fail", "pass"] = _setting(
         "fail",
         _FAIL_OR_PASS,
-        "Whether an unreadable answer passes, for orchestrators that call codeloupe as their reviewer.",
+        "Whether a review passes if the answer cannot be read. Only for orchestrators that call codeloupe as their "
+        "reviewer.",
     )
     reviewer_type: Literal["auto"] | ReviewerName = _setting(
         "auto",
@@ -152,67 +153,68 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
     reviewers: ReadAs[tuple[ReviewerName, ...], list[ReviewerName]] = _setting(
         (),
         kinds.names_of(*REVIEWER_NAMES),
-        "Several reviewers at once, whose findings are merged. Overrides `reviewer_type`.",
+        "Several reviewers to run at once. Their findings are merged. Overrides `reviewer_type`.",
     )
     lanes: ReadAs[tuple[Lane, ...], list[Lane]] = _setting(
         ("agent",),
         kinds.names_of("agent", "offline", least=1),
-        "What to run: agent (the chosen reviewer), offline (the analysers), or both.",
+        "The lanes to run: agent (the chosen reviewer), offline (the analysers), or both.",
     )
     effort: ReadAs[Effort, Literal["low", "medium", "high"]] = _setting(
         Effort.MEDIUM,
         _EFFORT,
-        "The size of the units. A higher effort makes smaller units, which find more and cost more.",
+        "How finely to split the change. A higher effort uses smaller units, so a review finds more and costs more.",
     )
     experts: ReadAs[_Texts, list[str]] = _setting(
         (),
         kinds.NAMES,
-        "Review once with each of these experts. Empty: once, with the checklist that fits the files.",
+        "Review once with each of these experts. Empty: review once, with a checklist that suits the files.",
     )
     own_experts: Mapping[str, Mapping[str, Any]] = _setting(
         _NONE,
         kinds.OWN_EXPERTS,
-        "Your own experts by name. Each has a focus and optionally description, brief, sceptical_of, do_not_flag, "
-        "paths and severity_guide.",
+        "Your own experts, by name. Each needs a focus; description, brief, sceptical_of, do_not_flag, paths and "
+        "severity_guide are optional.",
     )
     experts_folder: str | None = _text(
-        "A folder on this machine with more experts, one YAML file each.", user_only=True
+        "A folder on this machine with additional experts, one YAML file for each.", user_only=True
     )
     commit_experts: Mapping[str, tuple[str, ...]] = _setting(
         _NONE,
         kinds.COMMIT_EXPERTS,
-        "The experts of a sweep for each category of commits: bug_fix, feature, refactor, test_change, documentation, "
-        "chore or other. Categories that are not listed keep their default.",
+        "The experts to use in a sweep for each category of commit: bug_fix, feature, refactor, test_change, "
+        "documentation, chore or other. Categories that are not listed keep their defaults.",
     )
     instructions: tuple[PathInstruction, ...] = _setting(
-        (), kinds.INSTRUCTIONS, "Instructions to the reviewer for files that match certain patterns."
+        (), kinds.INSTRUCTIONS, "Instructions for the reviewer about files that match certain patterns."
     )
     guidance: bool = _switch(
-        "Send the nearest REVIEW.md, AGENTS.md and CLAUDE.md of each file to the reviewer.", on=True
+        "Send the REVIEW.md, AGENTS.md and CLAUDE.md nearest to each file to the reviewer.", on=True
     )
     keep_history: bool = _switch("Store each review, so that the next one can report what is new.", on=True)
     passes: int = _setting(
         1, kinds.PASSES, "Review this many times, in different orders. Findings reported more than once rank higher."
     )
     verify: bool = _switch(
-        "Verify claims of agents that could block before they count: another call tries to refute each one.", on=True
+        "Verify agents' claims that could block before they count: another call tries to refute each claim.", on=True
     )
     max_file_bytes: int = _setting(1_000_000, kinds.WHOLE_NUMBER, "Skip files larger than this many bytes.")
     max_file_lines: int = _setting(20_000, kinds.WHOLE_NUMBER, "Skip files with more changed lines than this.")
-    timeout_seconds: float = _setting(300.0, kinds.SECONDS, "The timeout of an analyser.")
+    timeout_seconds: float = _setting(300.0, kinds.SECONDS, "The timeout for each analyser.")
     review_timeout_seconds: float = _setting(
-        600.0, kinds.SECONDS, "The timeout of a reviewing agent call, including all attempts."
+        600.0, kinds.SECONDS, "The timeout for a review call to an agent, including all attempts."
     )
     skip_generated: bool = _switch("Skip generated files.", on=True)
     skip_vendored: bool = _switch("Skip copies of other projects, such as files in vendor/.", on=True)
-    skip_lock_files: bool = _switch("Do not send the lock files of package managers to agents.", on=True)
+    skip_lock_files: bool = _switch("Do not send package managers' lock files to agents.", on=True)
     skip_minified: bool = _switch("Skip minified scripts and style sheets.", on=True)
     accept_unread: tuple[str, ...] = _setting(
         (),
         kinds.names_of(*UNREAD_CLASSES),
-        "Classes of files that may be skipped without making the review incomplete. Media and fonts always may. In a "
-        "trusted change, so may every class except too_large, but a source file only if it is generated or vendored. "
-        "In an untrusted change, only the classes listed here may.",
+        "Classes of files that may be skipped without making the review incomplete. Media and fonts may always be "
+        "skipped. In a trusted change, every class except too_large may be skipped, but a source file only if it is "
+        "generated or vendored. In an untrusted change, the only other classes that may be skipped are those listed "
+        "here.",
     )
     untrusted: bool = _switch(
         "Treat the change as hostile: configuration comes from the base branch, suppressions in the code are ignored, "
@@ -222,14 +224,14 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
     agents: ReadAs[tuple[AgentName, ...], list[AgentName]] = _setting(
         ("agent_sdk", "claude_cli", "codex", "gemini"),
         _AGENTS,
-        "The agents to ask, in this order. If an agent cannot answer a unit, the next one is asked.",
+        "The agents to use, in this order. If an agent cannot review a unit, codeloupe calls the next agent.",
     )
-    model: str | None = _text("The model. Not set: the default of the agent.")
+    model: str | None = _text("The model. Not set: the agent's default.")
     agent_timeout_seconds: float = _setting(
-        1800.0, kinds.SECONDS, "The timeout of any other agent call, including all attempts."
+        1800.0, kinds.SECONDS, "The timeout for any other agent call, including all attempts."
     )
     agent_sdk_review_timeout: float = _setting(
-        600.0, kinds.SECONDS, "The timeout of a reviewing call of the Agent SDK, including all attempts."
+        600.0, kinds.SECONDS, "The timeout for a review call to the Agent SDK, including all attempts."
     )
     agent_sdk_reviewer_model: str | None = _text("The model for reviews with the Agent SDK. Not set: `model`.")
     concurrency: int = _setting(5, kinds.WHOLE_NUMBER, "The maximum number of concurrent agent calls.")
@@ -237,60 +239,59 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
     max_budget_usd: float | None = _setting(None, _DOLLARS, "Stop before a run costs more than this.")
     max_tokens: int | None = _limit("Stop before a run uses more tokens than this.")
     max_requests: int | None = _limit("Stop before a run makes more agent calls than this.")
-    wait_for_quota: bool = _switch(
-        "Wait for a quota to reopen, if it does so within the timeout of the call.", on=False
-    )
+    wait_for_quota: bool = _switch("Wait for a quota to reset, if it resets within the timeout for the call.", on=False)
     keep_sessions: bool = _switch(
-        "Let agents keep their sessions on this machine, so that a later call can continue one.", on=False
+        "Let agents keep their sessions on this machine, so that a later call can resume one.", on=False
     )
-    mask_prompts: bool = _switch("Mask known forms of secrets in prompts.", on=True)
-    claude_path: str | None = _text("The path of the claude program. Not set: found on the PATH.", user_only=True)
-    codex_path: str | None = _text("The path of the codex program. Not set: found on the PATH.", user_only=True)
-    gemini_path: str | None = _text("The path of the gemini program. Not set: found on the PATH.", user_only=True)
+    mask_prompts: bool = _switch("Mask secrets in known formats in prompts.", on=True)
+    claude_path: str | None = _text("The path of the claude program. Not set: looked up on the PATH.", user_only=True)
+    codex_path: str | None = _text("The path of the codex program. Not set: looked up on the PATH.", user_only=True)
+    gemini_path: str | None = _text("The path of the gemini program. Not set: looked up on the PATH.", user_only=True)
     review_command: ReadAs[_Texts, list[str]] = _setting(
         (),
         kinds.COMMAND,
-        "The program and arguments of the reviewer `command`. It reads a diff and prints findings.",
+        "The program and arguments for the `command` reviewer. The program reads a diff and prints findings.",
         user_only=True,
     )
     review_command_format: ReviewFormat = _setting(
         "findings",
         kinds.one_of(*get_args(ReviewFormat)),
-        "The output format of `review_command`. findings: the JSON that agents are asked for. review-gate: the JSON "
-        "document of the review-gate. sarif: SARIF 2.1.0. rdjson, rdjsonl: reviewdog's formats. lines: `path:line: "
-        "severity: message`. Empty output is a failure. A program without findings and without a document prints "
+        "The output format of `review_command`. findings: the same JSON as from agents. review-gate: the review-gate's "
+        "JSON document. sarif: SARIF 2.1.0. rdjson, rdjsonl: reviewdog's formats. lines: `path:line: severity: "
+        "message`. Empty output is a failure. A program that has no findings and does not print a document must print "
         "`No issues found`.",
         user_only=True,
     )
     review_gate_path: str | None = _text(
-        "The path of the review-gate program for the reviewer `cerberus`. Not set: found on the PATH.", user_only=True
+        "The path of the review-gate program for the `cerberus` reviewer. Not set: looked up on the PATH.",
+        user_only=True,
     )
     review_gate_arguments: ReadAs[_Texts, list[str]] = _setting(
         (), kinds.ARGUMENTS, "Additional arguments for the review-gate.", user_only=True
     )
-    api_model: str | None = _text("The provider and model of the api agent, such as anthropic:claude-opus-4-8.")
+    api_model: str | None = _text("The provider and model for the `api` agent, such as anthropic:claude-opus-4-8.")
     api_base_url: str | None = _text(
-        "The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...).", user_only=True
+        "The URL of an OpenAI-compatible service for the `api` agent (Ollama, vLLM, ...).", user_only=True
     )
     database: str | None = _setting(
         None,
         optional(kinds.DATABASE),
-        "The Postgres database for ledger, history and runs, through which machines also share limits and jobs. "
-        "Not set: one SQLite file on this machine.",
+        "The Postgres database for the ledger, history and runs. Machines that use the same database also share limits "
+        "and jobs. Not set: one SQLite file on this machine.",
         user_only=True,
     )
     shared_concurrency: int | None = _limit(
-        "The maximum number of concurrent requests for one agent with one key, over all processes that share the "
+        "The maximum number of concurrent requests for one agent with one key, across all processes that share the "
         "`database`. Not set: no limit until the service reports overload.",
         user_only=True,
     )
     shared_calls_per_minute: int | None = _limit(
-        "The maximum number of requests that start per minute for one agent with one key, over all processes that "
+        "The maximum number of requests that start per minute for one agent with one key, across all processes that "
         "share the `database`. Each attempt counts.",
         user_only=True,
     )
     team: str | None = _setting(
-        None, optional(kinds.NAME), "The team whose budget pays for the calls made here.", user_only=True
+        None, optional(kinds.NAME), "The team that pays for calls from this machine.", user_only=True
     )
     monthly_budget_usd: float | None = _setting(
         None,
@@ -299,13 +300,13 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
         user_only=True,
     )
     monthly_team_budget_usd: float | None = _setting(
-        None, _DOLLARS, "The monthly limit of the `team`, over all its repositories.", user_only=True
+        None, _DOLLARS, "The monthly limit for the `team`, across all its repositories.", user_only=True
     )
     monthly_repository_budget_usd: float | None = _setting(
-        None, _DOLLARS, "The monthly limit of each repository.", user_only=True
+        None, _DOLLARS, "The monthly limit for each repository.", user_only=True
     )
     allow_bypass: bool = _switch(
-        "Allow calls with the permission mode bypassPermissions, which lets an agent run any command.",
+        "Allow calls with the bypassPermissions permission mode, which lets an agent run any command.",
         on=False,
         user_only=True,
     )
@@ -334,7 +335,7 @@ def unknown_key_hint(key: str) -> str:
 
 
 def mistake_hint(value: object, mistake: Mistake, *, default: str) -> str:
-    """Return the hint for a wrong value, or for a wrong part of one. `default` is written as its reader writes it."""
+    """Return the hint for an invalid value or part of a value. `default` is formatted for the reader of the hint."""
     meant = closest(value, mistake.choices) if isinstance(value, str) else None
     if meant:
         return f"did you mean `{meant}`?"
@@ -346,7 +347,7 @@ def mistake_hint(value: object, mistake: Mistake, *, default: str) -> str:
 
 
 def _problem(key: str, value: object, mistake: Mistake) -> Problem:
-    """Return the problem with a value that a program gave, or with a part of it."""
+    """Return the problem with a value that a program passed, or with a part of it."""
     part = value
     for step in mistake.place:
         if isinstance(part, Mapping):
@@ -357,7 +358,7 @@ def _problem(key: str, value: object, mistake: Mistake) -> Problem:
     if mistake.found:
         what = f"{what}, found {_shown(part)}"
     elif mistake.choices:
-        # An unknown key, which the place ends with.
+        # The last step of the place is the unknown key.
         part = mistake.place[-1]
     hint = mistake_hint(part, mistake, default=repr(_plain(ABOUT[key].default)))
     if part is value and isinstance(value, str):
@@ -368,7 +369,7 @@ def _problem(key: str, value: object, mistake: Mistake) -> Problem:
 
 
 def _meaning_hint(key: str, text: str) -> str:
-    """Return a hint at the value that a text means in a variable or a flag, such as 5 for "5"; empty for none."""
+    """Return a hint with the value that a string means in a variable or flag, such as 5 for "5", or an empty string."""
     kind = ABOUT[key].kind
     if kind.from_text is None:
         return ""
@@ -382,7 +383,7 @@ def _meaning_hint(key: str, text: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value as Python writes it, on one short line."""
+    """Return the Python representation of a value on one short line."""
     if isinstance(value, str):
         return quote(value)
     text = repr(value)
@@ -392,24 +393,24 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a value as JSON has it."""
+    """Return the JSON form of a value."""
     if isinstance(value, Severity):
         return value.label
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def plain_values(settings: Settings) -> dict[str, Any]:
-    """Every key with its value as JSON has it; `Settings(**plain_values(settings))` is the same again."""
+    """Return every key with the JSON form of its value. `Settings(**plain_values(settings))` equals `settings`."""
     return {key: _plain(getattr(settings, key)) for key in KEYS}
 
 
 def default_text(key: str) -> str:
-    """A key's default on one line. Raises KeyError for an unknown key."""
+    """Return a key's default on one line. Raises KeyError for an unknown key."""
     return value_text(_plain(ABOUT[key].default))
 
 
 def value_text(value: object) -> str:
-    """A value as `plain_values` gives it, on one line, control characters escaped."""
+    """Return a value from `plain_values` on one line, with control characters escaped."""
     match value:
         case str():
             return escape(value)
@@ -420,7 +421,7 @@ def value_text(value: object) -> str:
 
 
 def initial_text() -> str:
-    """A file that sets nothing, with each key of a repository, its meaning and its default in comments."""
+    """Return a file that sets nothing, with the meaning and default of each repository key in comments."""
     sections = [_HEADER]
     for key in KEYS:
         if key not in USER_KEYS:
@@ -431,11 +432,11 @@ def initial_text() -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a file, for editors, with description and default of every key."""
+    """Return the JSON Schema (draft 2020-12) of a file, for editors, with the description and default of every key."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "codeloupe configuration",
-        "description": "Settings of codeloupe, as written in codeloupe.yaml.",
+        "description": "Codeloupe settings in codeloupe.yaml.",
         "type": "object",
         "properties": {
             key: {**about.kind.schema, "default": _plain(about.default), "description": about.meaning}

@@ -143,7 +143,7 @@ class CodeReviewer(_Reviewer):
         self._log_directory = None if log_directory is None else Path(log_directory)
 
     def overrides_disabled_setting(self) -> bool:
-        """Whether it reviews although reviews are switched off: no."""
+        """Return False: the reviewer does not run if the user has disabled reviews."""
         return False
 
     async def __call__(

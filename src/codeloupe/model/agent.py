@@ -1,4 +1,4 @@
-"""One agent call: what is asked, what comes back, what an agent can do, and what happens meanwhile."""
+"""One agent call: the request, the result, the agent's abilities and limits, and the events during the call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING: Mapping[str, str] = FrozenDict()
 
 
 class PermissionMode(StrEnum):
-    """What an agent may do without asking; nobody is there to be asked. The names are those of Claude Code."""
+    """The permissions of an agent, which cannot ask the user. The names are those of Claude Code."""
 
     PLAN = "plan"
     DEFAULT = "default"
@@ -29,12 +29,12 @@ class PermissionMode(StrEnum):
 
     @property
     def may_write(self) -> bool:
-        """Whether files may be changed in this mode."""
+        """Return whether the agent may change files in this mode."""
         return self in (PermissionMode.ACCEPT_EDITS, PermissionMode.BYPASS)
 
 
 class Priority(IntEnum):
-    """Whose calls go first where many processes share the limits of a service."""
+    """The order of calls if many processes share the limits for a service. Lower values go first."""
 
     PERSON = 0
     PULL_REQUEST = 1
@@ -42,17 +42,17 @@ class Priority(IntEnum):
 
 
 class DefaultSeconds(float):
-    """A time that nobody chose: the settings may say otherwise, which they may not of one that a caller gave."""
+    """A default timeout. The settings can override it, but they cannot override a timeout from the caller."""
 
 
 class AgentRequest(FrozenStruct, frozen=True, kw_only=True):
-    """One question to an agent. Its content is its key in the ledger; mappings are copied and frozen.
+    """One question to an agent. Its content is its key in the ledger. Mappings are copied and frozen.
 
-    `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text after
-    the prompt, by title; `labels` are for events and logs. Where `model` or `timeout_seconds` is not given, that of the
-    settings counts. `timeout_seconds` covers all attempts, `idle_timeout_seconds` is how long an agent may be silent.
-    `fork_session` goes on from the resumed session in a new one. `accept_any_output`: return an answer that does not
-    match `output_schema` as it is, instead of raising OutputInvalid; the caller reads it.
+    `tools` lists the agent's own tools. None means the read-only tools, and () means no tools. `context` is additional
+    text after the prompt, by title. `labels` are for events and logs. Without `model` or `timeout_seconds`, the
+    settings apply. `timeout_seconds` covers all attempts. `idle_timeout_seconds` is how long an agent may be silent.
+    `fork_session` continues the resumed session in a new session. With `accept_any_output`, an answer that does not
+    match `output_schema` is returned unchanged instead of raising OutputInvalid.
     """
 
     prompt: str
@@ -77,7 +77,7 @@ class AgentRequest(FrozenStruct, frozen=True, kw_only=True):
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
-    """Tokens of one call. `input_tokens` counts all that was sent; `cached_tokens` is the part that was cached."""
+    """The tokens of one call. `input_tokens` includes `cached_tokens`, the part that came from the service's cache."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -85,15 +85,16 @@ class TokenUsage(Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(Struct, frozen=True, kw_only=True):
-    """What came back. `error` is set exactly when `success` is false.
+    """The result of one agent call. `error` is set if and only if `success` is false.
 
-    `total_cost_usd` is None when it is not known. An answer from the ledger costs nothing now; what it cost when it was
-    bought is `original_cost_usd`. `model` is the one that answered. `notes` say what was not as asked.
+    `total_cost_usd` is None if it is unknown. An answer from the ledger costs nothing, and `original_cost_usd` is what
+    it cost originally. `model` is the model that answered. `notes` list differences from the request.
 
-    With `accept_any_output`, `structured` is a value from the agent's own channel, unchecked, or None. `inexact` is why
-    the answer cannot be exact, or empty: the run did not end with exactly one success, it gave several answers, a part
-    of its output could not be read, or it was cut off. `other_answers` are the texts of all that the agent said beside
-    its answer, which are read for claims only. `stored` says that the ledger has it.
+    With `accept_any_output`, `structured` is the unchecked value from the agent's structured output, or None.
+    `inexact` is the reason why the answer cannot be exact, or empty: the call did not finish with exactly one success,
+    the agent returned several answers, a part of the output could not be read, or the output was cut off.
+    `other_answers` are the agent's other messages, which are only searched for claims. `stored` says whether the
+    answer is in the ledger.
     """
 
     success: bool
@@ -120,17 +121,17 @@ class AgentResult(Struct, frozen=True, kw_only=True):
 
 
 class PromptLimit(Struct, frozen=True, kw_only=True):
-    """The longest prompt, its context included, that an agent accepts whatever its model; None if that is not known."""
+    """The longest prompt, including its context, that an agent accepts with any model. None if it is unknown."""
 
     characters: int | None = None
     bytes: int | None = None
 
 
 class AgentLimits(Struct, frozen=True, kw_only=True):
-    """The abilities and limits of an agent. A request for more is refused before it is sent.
+    """The abilities and limits of an agent. A request that exceeds them is rejected before it is sent.
 
-    `confined`: with its read-only tools it reads nothing outside the working directory. `own_tokens` is about how many
-    it adds to each call: its own instructions and the forms of its tools.
+    `confined` says that the read-only tools cannot read anything outside the working directory. `own_tokens` is about
+    how many tokens the agent adds to each call for its own instructions and tool definitions.
     """
 
     prompt: PromptLimit = PromptLimit()
@@ -147,7 +148,7 @@ class AgentLimits(Struct, frozen=True, kw_only=True):
 
 
 class Availability(Struct, frozen=True, kw_only=True):
-    """Whether an agent can be used here. `logged_in` is None when that cannot be known without a paid call."""
+    """Whether an agent can be used on this machine. `logged_in` is None if only a paid call could determine it."""
 
     found: bool
     version: str | None = None
@@ -159,7 +160,7 @@ class Availability(Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str:
-        """Return why the agent cannot be used, as it follows "is" in a sentence; nothing if it can be."""
+        """Return why the agent cannot be used, as a phrase that follows "is", or an empty string if it can be used."""
         if not self.found:
             return "not installed"
         if self.lacks_model:
@@ -170,12 +171,12 @@ class Availability(Struct, frozen=True, kw_only=True):
 
     @property
     def usable(self) -> bool:
-        """Tell whether the agent is installed, not known to be logged out, and has a model."""
+        """Return whether the agent is installed, is not known to be logged out, and has a model."""
         return not self.problem
 
 
 class AgentStarted(EventBase, frozen=True):
-    """A call began. `label` names it for a person, such as the unit of a review."""
+    """A call started. `label` identifies it for the user, such as the unit of a review."""
 
     agent: str
     model: str | None
@@ -183,7 +184,7 @@ class AgentStarted(EventBase, frozen=True):
 
 
 class AttemptStarted(EventBase, frozen=True):
-    """An attempt of a call began. The first has number 1, and `of` is the highest possible number."""
+    """An attempt started. The first attempt has number 1, and `of` is the maximum number of attempts."""
 
     agent: str
     attempt: int
@@ -191,7 +192,7 @@ class AttemptStarted(EventBase, frozen=True):
 
 
 class AttemptFailed(EventBase, frozen=True):
-    """An attempt failed with an error of the class `error`. `retry_in_seconds` is None if no retry follows."""
+    """An attempt failed. `error` is the name of the error class. `retry_in_seconds` is None if no retry follows."""
 
     agent: str
     attempt: int
@@ -201,7 +202,7 @@ class AttemptFailed(EventBase, frozen=True):
 
 
 class TurnTaken(EventBase, frozen=True):
-    """The agent finished a turn. The first has number 1."""
+    """The agent finished a turn. The first turn has number 1."""
 
     agent: str
     turn: int
@@ -216,7 +217,7 @@ class ToolUsed(EventBase, frozen=True):
 
 
 class TokensSpent(EventBase, frozen=True):
-    """The agent reported its usage so far. `cost_usd` is None if it reports no cost."""
+    """The agent reported its usage so far. `cost_usd` is None if the agent does not report a cost."""
 
     agent: str
     input_tokens: int
@@ -225,7 +226,7 @@ class TokensSpent(EventBase, frozen=True):
 
 
 class QuotaEnded(EventBase, frozen=True):
-    """A quota is used up. `opens_at` is when it opens again, if known; `waiting` says whether the call waits for it."""
+    """A quota is used up. `opens_at` is when it resets, if known. `waiting` says whether the call waits for that."""
 
     agent: str
     opens_at: datetime | None
@@ -233,7 +234,7 @@ class QuotaEnded(EventBase, frozen=True):
 
 
 class FellBack(EventBase, frozen=True):
-    """The next agent gets the question, because the first one cannot be used. `reason` says why."""
+    """Codeloupe switched to the next agent, because the previous one cannot be used. `reason` says why."""
 
     from_agent: str
     to_agent: str
@@ -241,7 +242,7 @@ class FellBack(EventBase, frozen=True):
 
 
 class AgentFinished(EventBase, frozen=True):
-    """A call ended, with or without success. `stored` says that the ledger has its answer."""
+    """A call finished, successfully or not. `stored` says whether the answer is in the ledger."""
 
     agent: str
     success: bool
@@ -257,7 +258,7 @@ AgentEvent = AgentStarted | _OfAttempt | QuotaEnded | FellBack | AgentFinished
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Requests, tokens, money and time; `cached` are answers from the ledger, `unknown_costs` calls without a cost."""
+    """Requests, tokens, cost and time. `cached` counts answers from the ledger, `unknown_costs` unknown costs."""
 
     requests: int = 0
     cached: int = 0
@@ -268,12 +269,12 @@ class Usage(Struct, frozen=True, kw_only=True):
     unknown_costs: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        """Both together. Times are added too: what ran side by side needs its own."""
+        """Return the sum of both. Times are added too, so the caller must measure concurrent calls separately."""
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 def usage_of(result: AgentResult) -> Usage:
-    """What an answer cost: nothing if it came from the ledger."""
+    """Return the usage of an answer: nothing if it came from the ledger."""
     if result.from_ledger:
         return Usage(cached=1)
     seconds = result.duration_ms / 1000
@@ -281,7 +282,7 @@ def usage_of(result: AgentResult) -> Usage:
 
 
 def spent(requests: int, cost_usd: float | None, tokens: TokenUsage | None, *, duration_seconds: float = 0.0) -> Usage:
-    """What some requests cost; where there were any, a cost that is not known, or no number, counts as unknown."""
+    """Return the usage of some requests. A cost that is missing or not a finite number counts as unknown."""
     known = None if cost_usd is None or not math.isfinite(cost_usd) else max(cost_usd, 0.0)
     return Usage(
         requests=requests,
@@ -294,18 +295,18 @@ def spent(requests: int, cost_usd: float | None, tokens: TokenUsage | None, *, d
 
 
 def full_prompt(request: AgentRequest) -> str:
-    """The prompt as it is, followed by each piece of context under its title."""
+    """Return the prompt, followed by each piece of context under its title."""
     pieces = (f"## {title}\n\n{text}" for title, text in request.context.items())
     return "\n\n".join((request.prompt, *pieces))
 
 
 AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]
-# What else can review: an external gate, a program of the user's own, the analysers.
+# The other reviewers are an external gate, the user's own program, and the analysers.
 ReviewerName = AgentName | Literal["cerberus", "command", "offline"]
 
 
 class AgentFacts(Struct, frozen=True):
-    """The name of an agent in reports, whose models it knows, its limit, and the setting that names its program."""
+    """The agent's name in reports, the vendor of its models, its prompt limit and the setting for its program."""
 
     label: str
     vendor: str
@@ -313,8 +314,8 @@ class AgentFacts(Struct, frozen=True):
     path_setting: str | None = None
 
 
-# By experiment: claude treats a window of a million tokens as full at a little over 2.9 million characters, and refuses
-# more than 10 MB with any model. codex names its limit. gemini sends nothing of 5 MB, and 2 MB are known to work.
+# By experiment: claude treats a window of a million tokens as full at a little over 2.9 million characters, and rejects
+# more than 10 MB with any model. codex reports its limit. gemini does not send 5 MB, and 2 MB are known to work.
 _CLAUDE_LIMIT = PromptLimit(characters=2_800_000, bytes=10_000_000)
 _CODEX_LIMIT = PromptLimit(characters=1_048_576)
 _GEMINI_LIMIT = PromptLimit(bytes=2_097_152)
@@ -325,7 +326,7 @@ AGENTS: Mapping[str, AgentFacts] = MappingProxyType(
         "claude_cli": AgentFacts("Claude Code", "anthropic", _CLAUDE_LIMIT, "claude_path"),
         "codex": AgentFacts("Codex", "codex", _CODEX_LIMIT, "codex_path"),
         "gemini": AgentFacts("Gemini", "gemini", _GEMINI_LIMIT, "gemini_path"),
-        # Its names of models have a provider in front.
+        # Its model names start with a provider.
         "api": AgentFacts("API model", "api"),
     }
 )
@@ -334,6 +335,6 @@ REVIEWER_NAMES = (*AGENT_NAMES, "cerberus", "command", "offline")
 
 
 def same_vendor(agent: str, other: str) -> bool:
-    """Whether two agents know the same names of models; one that is not built in is a vendor of its own."""
+    """Return whether two agents share model names. An agent that is not built in is its own vendor."""
     one, two = (AGENTS[name].vendor if name in AGENTS else name for name in (agent, other))
     return one == two

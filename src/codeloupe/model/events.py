@@ -1,4 +1,4 @@
-"""What happens during a review, for progress displays and logs."""
+"""The events of a review, for progress displays and logs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from codeloupe.model.sweep import CommitReview
 
 
 class ReviewerChosen(EventBase, frozen=True):
-    """A reviewer was chosen. This is the first event, once for each reviewer."""
+    """A reviewer was chosen. A review starts with one of these events for each reviewer."""
 
     reviewer: ReviewerInfo
 
 
 class StageStarted(EventBase, frozen=True):
-    """A stage began: `reading`, `searching`, `analysing`, `verifying`, or in a sweep `reviewing`.
+    """A stage of the review started: `reading`, `searching`, `analysing` or `verifying`, or `reviewing` in a sweep.
 
-    `detail` says what it works on.
+    `detail` describes the work.
     """
 
     stage: str
@@ -33,7 +33,7 @@ class ChangeRead(EventBase, frozen=True):
 
 
 class LaneFinished(EventBase, frozen=True):
-    """One analyser, agent or external reviewer ended. `failure` says why it failed, or is None."""
+    """One analyser, agent or external reviewer finished. `failure` is the reason if it failed, or None."""
 
     lane: str
     findings: int
@@ -42,14 +42,14 @@ class LaneFinished(EventBase, frozen=True):
 
 
 class Warned(EventBase, frozen=True):
-    """A problem degraded the review, or there is a note for its reader; `level` says which."""
+    """The review has a problem or a note for the user. `level` distinguishes the two."""
 
     message: str
     level: Level = Level.PROBLEM
 
 
 class UnitsPlanned(EventBase, frozen=True):
-    """A reviewer divided the change into units, one agent call each. `tokens` estimates all of them together."""
+    """A reviewer split the change into units, with one agent call for each. `tokens` is an estimate for all units."""
 
     lane: str
     units: int
@@ -57,7 +57,7 @@ class UnitsPlanned(EventBase, frozen=True):
 
 
 class UnitFinished(EventBase, frozen=True):
-    """A unit ended. Its `claims` are not merged or verified yet. `failure` says why it is incomplete, or is None."""
+    """A unit finished. Its `claims` are not merged or verified yet. `failure` is the reason if it failed, or None."""
 
     lane: str
     unit: str
@@ -68,21 +68,21 @@ class UnitFinished(EventBase, frozen=True):
 
 
 class FindingVerified(EventBase, frozen=True):
-    """The claims of a finding were verified. `proof` is the worst result, or `not_verified`."""
+    """The claims in a finding were verified. `proof` is the worst result, or `not_verified`."""
 
     finding: Finding
     proof: str
 
 
 class AgentActivity(EventBase, frozen=True):
-    """Something happened in the agent call of a unit. `event` is an agent event."""
+    """An agent event occurred in the call for a unit."""
 
     unit: str
     event: AgentEvent
 
 
 class CommitReviewed(EventBase, frozen=True):
-    """One commit of a sweep ended, as the `number`th of `total`, reviewed or not."""
+    """A sweep finished with one commit, whether or not it was reviewed: commit `number` of `total`."""
 
     outcome: CommitReview
     number: int

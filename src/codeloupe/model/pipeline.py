@@ -1,4 +1,4 @@
-"""A pipeline of agent stages as its file defines it, and a run of it: stages, attempts, gates, what each cost."""
+"""Pipelines of agent stages as their files define them, and pipeline runs: stages, attempts, gates and costs."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from msgspec import Meta, Struct
 from codeloupe.model.agent import Usage
 from codeloupe.model.frozen import FrozenDict, FrozenStruct
 
-# With a time zone: without one it would be another moment on a machine with another clock.
+# A time zone is required. Otherwise the value would mean another moment on a machine with another time zone.
 Moment = Annotated[datetime, Meta(tz=True)]
 DEFAULT_ARTIFACTS = ("*.md", "*.json", "*.txt", "*.yaml", "*.yml")
-# How the reason of a run begins, or goes on, whose stages left nothing that could be joined.
+# The reason of a run contains this phrase if its stages left nothing that could be merged.
 NO_RESULT = "there is no result"
-# The kind of a failure to make or keep the files of a stage: no agent was asked.
+# The kind of failure if the files of a stage cannot be created or stored. No agent was called.
 WORKSPACE_ERROR = "workspace_error"
-# In the place of the name of a part of a definition where nobody knows which part it was.
+# Used instead of the name of a changed part of a definition if the part is unknown.
 UNKNOWN_PART = "definition"
 
 
-# What decides whether the result of a stage is accepted.
+# The kinds of checks that accept or reject the result of a stage.
 GateKind = StrEnum("GateKind", "CRITIC REVIEW COMMAND APPROVAL")
-# What a gate decides.
+# The verdict of a gate.
 CriticVerdict = StrEnum("CriticVerdict", [("PASS", "PASS"), ("REWORK", "REWORK"), ("FAIL", "FAIL")])
-# Where the stages of a run work. DIRECTORY is empty at first; WORKTREE holds the repository at a commit; both are the
-# run's own. CHECKOUT is the user's own working tree, in which one stage works at a time.
+# The workspace for the stages of a run. DIRECTORY is initially empty, and WORKTREE contains the repository at a commit.
+# Both belong to the run. CHECKOUT is the user's own working tree, in which one stage works at a time.
 WorkspaceKind = StrEnum("WorkspaceKind", "DIRECTORY WORKTREE CHECKOUT")
-# What becomes of a run when a stage failed for good: stop for a person, fail, or go on without the stage.
+# What a run does after a stage has failed permanently: stop for the user, fail, or continue without the stage.
 OnFailure = StrEnum("OnFailure", "ESCALATE FAIL CONTINUE")
-# How a call of a stage was made, in the order in which these are tried.
+# How the agent of a stage was called, in the order in which the steps are tried.
 RecoveryStep = StrEnum("RecoveryStep", "FIRST RETRY RESUME FRESH")
-# What a person decided about a stage that waits.
+# The user's decision about a stage that waits.
 Decision = StrEnum("Decision", "APPROVE REJECT RETRY")
 # The state of a stage, or of a whole run. `pipelines.state` has the table of allowed transitions.
 StageState = StrEnum(
     "StageState",
     "PENDING RUNNING GATING REWORKING RECOVERING AWAITING_APPROVAL COMPLETED FAILED CANCELLED INTERRUPTED",
 )
-# Something is under way, or was when the process died.
+# Work is in progress, or was in progress when the process died.
 WORKING_STATES = frozenset({StageState.RUNNING, StageState.GATING, StageState.REWORKING, StageState.RECOVERING})
 ENDED_STATES = frozenset({StageState.COMPLETED, StageState.FAILED, StageState.CANCELLED})
 
 
 class ArtifactRule(FrozenStruct, frozen=True, kw_only=True):
-    """Which files of the workspace are a stage's artifacts, at its top only unless `recursive`.
+    """Which files in the workspace are a stage's artifacts. Only the top folder is searched, unless `recursive`.
 
-    Each of `required` must be there; `schemas` are JSON Schemas of JSON or YAML. All by name or glob.
+    Every `required` artifact must exist. `schemas` are the JSON Schemas for JSON or YAML files. All are given by name
+    or glob.
     """
 
     patterns: tuple[str, ...] = DEFAULT_ARTIFACTS
@@ -61,10 +62,10 @@ class ArtifactRule(FrozenStruct, frozen=True, kw_only=True):
 
 
 class GateDefinition(Struct, frozen=True, kw_only=True):
-    """A gate of a stage. Which fields count depends on the kind.
+    """A gate of a stage. The kind determines which fields apply.
 
-    `step` is the critic's file of instructions, None for the built-in one. `command` is a program with its arguments,
-    which no shell reads. `min_score`, of 100, is a critic's: see `recovery.acceptable`.
+    `step` is the file with the critic's instructions, or None for the built-in instructions. `command` is a program
+    with its arguments, run without a shell. `min_score`, out of 100, applies to a critic; see `recovery.acceptable`.
     """
 
     kind: GateKind
@@ -81,11 +82,11 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
 
 
 class StageDefinition(FrozenStruct, frozen=True, kw_only=True):
-    """One stage. `step` and `agent_definition` are files; `needs` are the stages whose work it builds on.
+    """One stage. `step` and `agent_definition` are files. `needs` are the stages whose work this stage builds on.
 
-    `agent` None is the first usable one of the settings. `retries` is how often a failed call is tried again before
-    its session is resumed. `inputs` None is all those of the pipeline. `parts` are digests of what shapes its work, by
-    key of the file.
+    If `agent` is None, the first usable agent from the settings is used. `retries` is how often a failed call is
+    retried before its session is resumed. If `inputs` is None, the stage gets all inputs of the pipeline. `parts` are
+    digests of everything that shapes the stage's work, by key in the file.
     """
 
     name: str
@@ -108,12 +109,12 @@ class StageDefinition(FrozenStruct, frozen=True, kw_only=True):
     parts: Mapping[str, str] = FrozenDict()
 
     def given(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
-        """Those of the run's inputs that the stage gets."""
+        """Return the run's inputs that the stage gets."""
         return inputs if self.inputs is None else {name: inputs[name] for name in self.inputs}
 
 
 class InputDefinition(Struct, frozen=True, kw_only=True):
-    """A value that a run is given; required without a default. The value of a `secret` one is never shown."""
+    """An input of a run. It is required if it has no default. The value of a `secret` input is never shown."""
 
     name: str
     description: str = ""
@@ -122,10 +123,10 @@ class InputDefinition(Struct, frozen=True, kw_only=True):
 
 
 class PipelineDefinition(FrozenStruct, frozen=True, kw_only=True):
-    """A pipeline as its `file` says, checked: stage names are unique, needs exist and have no cycle.
+    """A checked pipeline definition: stage names are unique, and needs exist and have no cycles.
 
-    `file` is absolute. `digest` names the content of the file and of every file that it names; `texts` are those, as
-    they are named there, and its own under "".
+    `file` is absolute. `digest` identifies the content of the file and of every file it refers to. `texts` contains
+    those files by the names in the definition, and the definition itself under "".
     """
 
     name: str
@@ -141,7 +142,7 @@ class PipelineDefinition(FrozenStruct, frozen=True, kw_only=True):
 
 
 class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's verdict on an attempt. Only a critic gives a `score`."""
+    """A gate's verdict on an attempt. Only a critic returns a `score`."""
 
     verdict: CriticVerdict
     gate: GateKind
@@ -154,12 +155,12 @@ class Critique(Struct, frozen=True, kw_only=True):
 
 
 class AttemptRecord(Struct, frozen=True, kw_only=True):
-    """One attempt of a stage: an execution that produced a result, and the verdicts of the gates on it.
+    """One attempt of a stage: an execution that produced a result, and the gates' verdicts on the result.
 
-    `tree` names in the workspace store what the workspace held after it. `notes` say what was not as asked, such as a
-    file that was left out. `saved_answer` is the name under which its answer was saved, if it left no artifact; in the
-    workspace unless that is the user's own. Files are below the run's folder. `left_tree` is the tree of a run that may
-    go on elsewhere, before anything else is known of it.
+    `tree` identifies the content of the workspace after the attempt, in the workspace store. `notes` list differences
+    from the request, such as a skipped file. If the attempt left no artifact, `saved_answer` is the name of the file
+    with the answer, in the workspace unless that is the user's own. Files are under the run's folder. `left_tree` is
+    the tree that a run on any machine stores first, before the rest of the result is known.
     """
 
     number: int = 1
@@ -181,15 +182,15 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def score(self) -> int | None:
-        """Return the lowest score that a critic gave it, or None when none did."""
+        """Return the lowest score from a critic, or None if there is none."""
         return min((critique.score for critique in self.critiques if critique.score is not None), default=None)
 
 
 class StageRequest(FrozenStruct, frozen=True, kw_only=True):
-    """The question to a stage. `agent_definition` may be absent; `prior_artifacts` are paths, not contents.
+    """The question for a stage. `agent_definition` is optional. `prior_artifacts` are paths, not contents.
 
-    `prior_answers` are texts by name: answers of earlier stages that lie where the agent cannot read them. Mappings are
-    copied and frozen.
+    `prior_answers` are answers from earlier stages, by name, that the agent cannot read from its workspace. Mappings
+    are copied and frozen.
     """
 
     stage: str
@@ -202,10 +203,10 @@ class StageRequest(FrozenStruct, frozen=True, kw_only=True):
 
 
 class FailedTry(Struct, frozen=True, kw_only=True):
-    """A call of a stage that produced no result: the kind of error, its message, and what it cost.
+    """A failed call in a stage: the kind of error, its message and its cost.
 
-    `gate` is the position of the gate that could not decide, None for the stage's own call. `tree` is what the call
-    left, kept where its session can be resumed.
+    `gate` is the position of the gate that returned no verdict, or None for the stage's own call. `tree` is the content
+    of the workspace after the call, stored if its session can be resumed.
     """
 
     step: RecoveryStep
@@ -223,13 +224,14 @@ class FailedTry(Struct, frozen=True, kw_only=True):
 
 
 class StageRecord(FrozenStruct, frozen=True, kw_only=True):
-    """What is known of one stage of a run. `chosen` is the number of the attempt whose work goes on.
+    """The state of one stage of a run. `chosen` is the number of the attempt whose work is used.
 
-    `wants_approval` is "gate" for an approval gate, "escalation" after all else. After a person had it tried again, by
-    `person_note`, the `attempts_before` and `failures_before` count towards no limit; `earlier` ones were set aside.
-    `built_on` is the tree of each stage it needs by name, and under "" that with which the run began. `parts` are
-    digests of its definition when its last attempt was made; `outdated` names those that have changed since.
-    `unanswered` counts requests that are out; `lost` is the cost of those whose outcome never will be known.
+    `wants_approval` is "gate" for an approval gate, or "escalation" after everything else failed. If the user had the
+    stage retried, with `person_note`, the `attempts_before` and `failures_before` do not count towards the limits.
+    `earlier` attempts were discarded. `built_on` is the tree of each needed stage by name, and the initial tree of the
+    run under "". `parts` are digests of the definition at the time of the last attempt, and `outdated` lists the parts
+    that have changed since. `unanswered` counts requests in progress. `lost` is the cost of requests whose outcome will
+    never be known.
     """
 
     name: str
@@ -256,7 +258,7 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        """What all its calls and gates cost."""
+        """Return the usage of all calls and gates of the stage."""
         attempts = (*self.earlier, *self.attempts)
         gates = (critique.usage for attempt in attempts for critique in attempt.critiques)
         calls = (each.usage for some in (attempts, self.failures) for each in some)
@@ -264,12 +266,12 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
 
     @property
     def chosen_attempt(self) -> AttemptRecord | None:
-        """The attempt whose work goes on, or None."""
+        """Return the attempt whose work is used, or None."""
         return next((attempt for attempt in self.attempts if attempt.number == self.chosen), None)
 
     @property
     def outdated_text(self) -> str:
-        """Before what changed it did the work that it keeps: `its step and its model`; empty where it keeps none."""
+        """Return the parts that changed after the stored work, such as `its step and its model`, or an empty string."""
         if not self.outdated or not self.attempts:
             return ""
         if self.outdated == (UNKNOWN_PART,):
@@ -279,12 +281,12 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
 
 
 class RunRecord(FrozenStruct, frozen=True, kw_only=True):
-    """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
+    """The state of one run, written as a whole after every transition. `stages` are in the order of the pipeline.
 
-    `digest` is the definition's when the run began, `repository` where a worktree or a checkout comes from. `agent` and
-    `model` are for stages that name none. `given` names the inputs that are no defaults; None is not known. Of a run
-    that any machine can go on with, `home` says where its paths mean something, and `host` how that machine is called;
-    elsewhere a clone of `origin` with the commit `base_commit` has what it began with.
+    `digest` is the digest of the definition when the run started. `repository` is the source of a worktree or checkout.
+    `agent` and `model` are for stages that do not choose their own. `given` lists the inputs that are not defaults, or
+    is None if that is unknown. For a run that any machine can continue, `home` identifies the machine on which its
+    paths are valid, and `host` is that machine's name. Other machines clone `origin` at `base_commit` instead.
     """
 
     run_id: str
@@ -312,16 +314,16 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        """What all its stages cost."""
+        """Return the usage of all stages."""
         return reduce(Usage.plus, (stage.usage for stage in self.stages), Usage())
 
     def stage(self, name: str) -> StageRecord:
-        """The stage of that name. Raises KeyError."""
+        """Return the stage with this name. Raises KeyError."""
         return {stage.name: stage for stage in self.stages}[name]
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A person's answer on a stage that waits. `note` goes to the next attempt of a stage that is tried again."""
+    """The user's decision about a stage that waits. A retried stage receives `note` in its next attempt."""
 
     stage: str
     decision: Decision
@@ -345,7 +347,7 @@ PipelineEventKind = Literal[
 
 
 class PipelineEvent(FrozenStruct, frozen=True, kw_only=True):
-    """Something that happened in a run, as its journal stores it and a display shows it. `facts` depend on `kind`."""
+    """An event of a run, for its journal and for progress displays. `kind` determines the `facts`."""
 
     at: Moment
     kind: PipelineEventKind

@@ -84,7 +84,7 @@ def test_without_options_every_setting_is_left_alone_and_one_reviewer_replaces_s
         (["--reviewer", "auto,codex"], "--reviewer: expected a list of agent_sdk"),
         (["--passes", "0"], "--passes: expected a whole number from 1 to 10, found '0'"),
         (["--timeout", "-1"], "--timeout: expected a number of seconds above 0, found '-1.0'"),
-        (["--max-budget-usd", "nan"], "--max-budget-usd: expected an amount of dollars above 0, found 'nan'"),
+        (["--max-budget-usd", "nan"], "--max-budget-usd: expected an amount in dollars above 0, found 'nan'"),
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_option(words: list[str], message: str) -> None:

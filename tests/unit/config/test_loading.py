@@ -123,10 +123,18 @@ _TIMEOUTS = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_time
         ("on_incomplete: Pass", f"{_FILE}:1: on_incomplete: ", "did you mean `pass`?"),
         ("base_branch: 1.10", f"{_FILE}:1: base_branch: ", "put it in quotes"),
         ("timeout_seconds: soon", f"{_FILE}:1: timeout_seconds: ", "the default is 300"),
-        ("include:\n  - src\n  - 5\n", f"{_FILE}:3: include: entry 2: expected a pattern, found '5'", "put it"),
+        (
+            "include:\n  - src\n  - 5\n",
+            f"{_FILE}:3: include: entry 2: expected a pattern (string), found '5'",
+            "put it",
+        ),
         ("reviewers: [agent_sdk, codx]", f"{_FILE}:1: reviewers: entry 2: expected agent_sdk", "did you mean `codex`?"),
-        ("lanes:\n  - agent\n  - agent", f"{_FILE}:3: lanes: entry 2: expected each name once, found 'agent'", _SCHEMA),
-        ("experts: [a b]", f"{_FILE}:1: experts: entry 1: expected a name of letters", _SCHEMA),
+        (
+            "lanes:\n  - agent\n  - agent",
+            f"{_FILE}:3: lanes: entry 2: expected each name at most once, found 'agent'",
+            _SCHEMA,
+        ),
+        ("experts: [a b]", f"{_FILE}:1: experts: entry 1: expected a name with letters", _SCHEMA),
         ("\n\nfailOn: high\n", f"{_FILE}:3: failOn: unknown key", "did you mean `fail_on`?"),
         ("colour: blue", f"{_FILE}:1: colour: unknown key", "`codeloupe config show` lists every key"),
         (r'"\e[31mred\u202e\n": 1', rf"{_FILE}:1: '\x1b[31mred\u202e\n': unknown key", "`codeloupe config show`"),
@@ -137,7 +145,7 @@ _TIMEOUTS = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_time
         ({f"{_ENV}MAX_FILE_BYTES": "9" * 5000}, f"{_ENV}MAX_FILE_BYTES: expected a whole number from 1", "change or"),
         ({f"{_ENV}TIMEOUT_SECONDS": "nan"}, f"{_ENV}TIMEOUT_SECONDS: expected a number of seconds above 0", "change"),
         ({f"{_ENV}REVIEWERS": "codex, offlin"}, f"{_ENV}REVIEWERS: expected a list of agent_sdk, ", "did you mean `o"),
-        ({f"{_ENV}REVIEW_COMMAND": "a 'b"}, f"{_ENV}REVIEW_COMMAND: expected a program and its arguments as", "change"),
+        ({f"{_ENV}REVIEW_COMMAND": "a 'b"}, f"{_ENV}REVIEW_COMMAND: expected a list with a program and its", "change"),
         ({f"{_ENV}FAIL_ON\x1b": "high"}, rf"{_ENV}FAIL_ON\x1b: unknown variable", "did you mean `CODELOUPE_FAIL_ON`?"),
         ({f"{_ENV}TIMEOUT": "5"}, f"{_ENV}TIMEOUT: unknown variable", "did you mean `CODELOUPE_TIMEOUT_SECONDS`?"),
         ({"max_file_bytes": "many"}, "--max-file-bytes: expected a whole number from 1 to 1,000,000,000", "change or"),
@@ -226,7 +234,7 @@ def test_experts_and_instructions_are_read_whole() -> None:
     assert told.instructions == (PathInstruction(("api/**", "*.proto"), "Every field keeps its number."),)
 
 
-_NAMED = "expected a name of letters, digits, - and _"
+_NAMED = "expected a name with letters, digits, - and _"
 _OWN, _COMMITS, _GUIDE = "own_experts:\n  ", "commit_experts:\n  ", "severity_guide:\n      hihg: x"
 _FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
 
@@ -237,9 +245,9 @@ _FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
         (f"{_OWN}a:\n    focus: [x]\n    focsu: [x]", "4: own_experts.a.focsu: unknown key", "did you mean `focus`?"),
         (f"{_OWN}a: {{focus: [x], zzz: 1}}", "2: own_experts.a.zzz: unknown key", "the keys are"),
         (f"{_OWN}a:\n    paths: [x]", "2: own_experts.a: `focus` is missing", _SCHEMA),
-        (f"{_OWN}a: 5", "2: own_experts.a: expected a group with focus, and optionally description, brief, ", _SCHEMA),
-        (f"{_OWN}a:\n    focus: []", f"3: {_FOCUS}: expected a list of strings, at least one, found an empty", _SCHEMA),
-        (f"{_OWN}a:\n    focus:\n      - x\n      - 5", f"5: {_FOCUS}: entry 2: expected text of at", "put it in"),
+        (f"{_OWN}a: 5", "2: own_experts.a: expected a group with focus and, optionally, description, brief, ", _SCHEMA),
+        (f"{_OWN}a:\n    focus: []", f"3: {_FOCUS}: expected a list of at least one string, found an empty", _SCHEMA),
+        (f"{_OWN}a:\n    focus:\n      - x\n      - 5", f"5: {_FOCUS}: entry 2: expected a string of at", "put it in"),
         (f"{_OWN}a:\n    focus: x\n    {_GUIDE}", "5: own_experts.a.severity_guide.hihg: unknown", "did you mean `h"),
         (f"{_OWN}Big Name: {{focus: x}}", f"2: own_experts.'Big Name': {_NAMED}, such as payments, found 'B", _SCHEMA),
         (
@@ -247,10 +255,10 @@ _FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
             "2: own_experts.default: `default` is reserved: it means the experts",
             _SCHEMA,
         ),
-        (f"{_OWN}a: {{focus: {'x' * 401}}}", f"2: {_FOCUS}: entry 1: expected text of at most 400 char", _SCHEMA),
+        (f"{_OWN}a: {{focus: {'x' * 401}}}", f"2: {_FOCUS}: entry 1: expected a string of at most 400 char", _SCHEMA),
         ("own_experts: [a]", "1: own_experts: expected experts by name", "the default is {}"),
         (f"{_COMMITS}bugfix: [x]", "2: commit_experts.bugfix: unknown key", "did you mean `bug_fix`?"),
-        (f"{_COMMITS}chore: []", "2: commit_experts.chore: expected a list of expert names, at least one", _SCHEMA),
+        (f"{_COMMITS}chore: []", "2: commit_experts.chore: expected a list of at least one expert name", _SCHEMA),
         (f"{_COMMITS}chore: [a, b c]", f"2: commit_experts.chore: entry 2: {_NAMED}", _SCHEMA),
         ("commit_experts: [a]", "1: commit_experts: expected lists of expert names", "the default is {}"),
         (f"{_RULES}  - text: x", "2: instructions: entry 1: `paths` is missing", _SCHEMA),

@@ -241,15 +241,15 @@ WRONG_STAGES = [
         "agent: expected agent_sdk, claude_cli, codex, gemini or api, found 'claude'",
         "claude_cli",
     ),
-    ("model: 4.1", "model: expected a text, found '4.1'", "put it in quotes"),
+    ("model: 4.1", "model: expected a string, found '4.1'", "put it in quotes"),
     ("writes: 1", "writes: expected true or false, found '1'", ""),
     ("timeout: 10 minutes", "timeout: expected a duration such as 90s, 30m", ""),
     ("timeout: 0", "timeout: expected a duration", ""),
     ("timeout: 721h", "timeout: expected a duration", ""),
     ("timeout: h", "timeout: expected a duration", ""),
     ("timeout: ''", "timeout: expected a duration", ""),
-    ("budget: -1", "budget: expected an amount of dollars above 0", ""),
-    ("budget: .inf", "budget: expected an amount of dollars above 0", ""),
+    ("budget: -1", "budget: expected an amount in dollars above 0", ""),
+    ("budget: .inf", "budget: expected an amount in dollars above 0", ""),
     ("retries: 11", "retries: expected a whole number from 0 to 10, found '11'", ""),
     ("max_turns: true", "max_turns: expected a whole number", ""),
     ("needs: reserch", "needs: unknown stage 'reserch'", "use a stage of this file"),
@@ -263,7 +263,7 @@ WRONG_STAGES = [
     ("agent_definition: empty.md", "agent_definition: empty.md: the file is empty", ""),
     ("agent_definition: /dev/null", "agent_definition: /dev/null: not a regular file", ""),
     ("artifacts: ['*.md']", "artifacts: expected a group with patterns", ""),
-    ("artifacts: {patterns: []}", "artifacts.patterns: expected a list of patterns, at least one", ""),
+    ("artifacts: {patterns: []}", "artifacts.patterns: expected a list of at least one pattern", ""),
     ("artifacts: {required: ../x}", "artifacts.required: invalid pattern", ""),
     ("artifacts: {pattern: x}", "artifacts.pattern: unknown key", "did you mean `patterns`?"),
     ("agent_definition: binary.md", "agent_definition: binary.md: not a text file: it contains a NUL byte", ""),
@@ -289,7 +289,7 @@ WRONG_STAGES = [
     ("gate: {kind: review, fail_on: P1}", "gate.fail_on: expected critical, high, medium or low, found 'P1'", ""),
     ("gate: {command: ''}", "gate.command: expected", ""),
     ("gate: {command: '  '}", "gate.command: expected a program and its arguments", ""),
-    ("gate: {command: ['']}", "gate.command: entry 1: expected a text", ""),
+    ("gate: {command: ['']}", "gate.command: entry 1: expected a string", ""),
     ("gate: {command: []}", "gate.command: expected a program and its arguments", ""),
     ("gate: {command: true}", "gate.command: expected a program and its arguments", "put it in quotes"),
     ('gate: {command: "a \'b"}', "gate.command: expected a program and its arguments", ""),
@@ -342,8 +342,8 @@ def test_a_mistake_in_a_stage_is_told_with_its_line(tmp_path: Path, line: str, w
     [
         ("", "pipeline.yaml:1: `name` is missing"),
         ("name: a\n", "pipeline.yaml:1: `stages` is missing"),
-        ("name: a\nstages: []\n", "pipeline.yaml:2: stages: expected a list of stages, at least one, each"),
-        ("name: a\nstages: {}\n", "pipeline.yaml:2: stages: expected a list of stages"),
+        ("name: a\nstages: []\n", "pipeline.yaml:2: stages: expected a list of at least one stage, each"),
+        ("name: a\nstages: {}\n", "pipeline.yaml:2: stages: expected a list of at least one stage"),
         ("name: a\nstages: [x]\n", "pipeline.yaml:2: stage 1: expected a group with name and step, found 'x'"),
         ("name: a\nstages: [{name: x}]\n", "pipeline.yaml:2: stage x: `step` is missing"),
         ("name: a\nstages: [{step: step.md}]\n", "pipeline.yaml:2: stage 1: `name` is missing"),
@@ -352,8 +352,8 @@ def test_a_mistake_in_a_stage_is_told_with_its_line(tmp_path: Path, line: str, w
         (f"{MINIMAL}workspace: repo\n", "pipeline.yaml:5: workspace: expected directory, worktree or checkout"),
         (f"{MINIMAL}max_parallel: 0\n", "pipeline.yaml:5: max_parallel: expected a whole number from 1 to 100"),
         (f"{MINIMAL}inputs: {{topic: what}}\n", "pipeline.yaml:5: inputs.topic: expected a group with description"),
-        (f"{MINIMAL}inputs: {{a b: }}\n", "pipeline.yaml:5: inputs.'a b': as a key, expected a name of letters"),
-        (f"{MINIMAL}inputs: {{n: {{default: 3}}}}\n", "pipeline.yaml:5: inputs.n.default: expected a text"),
+        (f"{MINIMAL}inputs: {{a b: }}\n", "pipeline.yaml:5: inputs.'a b': as a key, expected a name with letters"),
+        (f"{MINIMAL}inputs: {{n: {{default: 3}}}}\n", "pipeline.yaml:5: inputs.n.default: expected a string"),
         (f"{MINIMAL}defaults: {{step: x}}\n", "pipeline.yaml:5: defaults.step: unknown key"),
         (f"{MINIMAL}defaults: {{gate: critic}}\n", "pipeline.yaml:5: defaults.gate: expected a group with agent"),
         (
@@ -379,7 +379,7 @@ def test_a_mistake_in_the_pipeline_is_told_with_its_line(tmp_path: Path, text: s
 def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path: Path, name: str) -> None:
     message = refusal(tmp_path, f"name: a\nstages:\n  - step: step.md\n    name: {name}\n").message
     assert "pipeline.yaml:4: " in message
-    assert "name: expected a name of small letters, digits, - and _" in message
+    assert "name: expected a name with lower-case letters, digits, - and _" in message
 
 
 def stages(**needs: str) -> str:

@@ -148,7 +148,7 @@ def test_a_definition_becomes_an_expert(folder: Path) -> None:
     [
         (b"", "`focus` is missing"),
         (b"focus: [\n", "experts/x.yaml:2:1: a value is missing here"),
-        (b"focus: []\n", "x.focus: expected a list of strings, at least one, found an empty list"),
+        (b"focus: []\n", "x.focus: expected a list of at least one string, found an empty list"),
         (b"focus: [" + b"a, " * 2_000 + b"]\n", "more than 40 entries"),
         (b"focus: [" + b"x" * 401 + b"]\n", "at most 400 characters"),
         (b"focus:\n" + b"- %s\n" % (b"x" * 400) * 16, "the expert x has more than 6,000 characters"),
