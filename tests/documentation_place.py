@@ -54,6 +54,7 @@ _WITH_GEMINI = "docs/review.md"
 _OFFLINE = frozenset(
     {
         "README.md",
+        "docs/commits.md",
         "examples/README.md",
         "docs/README.md",
         "docs/ci.md",

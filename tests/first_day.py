@@ -25,6 +25,8 @@ _CHANGING = (
     (r"\bfrom [0-9a-f]{12}\b", "from COMMIT"),
     (r"\([0-9a-f]{12} to$", "(COMMIT to"),
     (r"^[0-9a-f]{12}\)$", "COMMIT)"),
+    (r"(# >>> codeloupe pre-push) [0-9a-f]{12}", r"\1 CHECKSUM"),
+    (r"codeloupe='(ROOT/program/bin/codeloupe)'", r"codeloupe=\1"),
     (r"\babout \d+ prompt tokens", "about N prompt tokens"),
     (r"\b\d+\.\d s\b", "N s"),
     (r"\bduration: \d+(?:\.\d+)?s", "duration: N s"),
@@ -188,7 +190,7 @@ def install_the_wheel(day: Day, wheel: str) -> None:
 def look_around(day: Day) -> None:
     """See what it does, and what is missing."""
     day.type("codeloupe demo")
-    day.type("git clone --quiet file://$PWD/server/shop.git shop")
+    day.type('git clone --quiet "file://$PWD/server/shop.git" shop')
     day.cwd = day.root / "shop"
     day.type("codeloupe doctor")
 

@@ -86,7 +86,7 @@ async def _agent(agent: Agent) -> tuple[bool, str, str]:
 
 
 def _check_state(calls: AgentCalls) -> Check:
-    """Whether history, ledger and runs can be kept; a database that is there is opened and looked through."""
+    """Check that history, ledger and runs can be stored; an existing database is opened and checked."""
     directory = calls.state_directory
     try:
         shared = calls.database
@@ -97,7 +97,7 @@ def _check_state(calls: AgentCalls) -> Check:
         return Check("codeloupe", "state", ok=False, detail=error.message, hint=error.hint)
     detail, hint, database = str(directory), "", directory / DATABASE_NAME
     if not _is_writable(directory) or not _is_writable(directory / RUNS_DIRECTORY):
-        detail, hint = f"{directory} cannot be written to", "set CODELOUPE_HOME to a folder that you may write to"
+        detail, hint = f"cannot write to {directory}", "set CODELOUPE_HOME to a writable directory"
     elif os.path.lexists(database):
         try:
             # Another review may be writing just now.

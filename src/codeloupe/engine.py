@@ -121,15 +121,7 @@ async def review(
         job = await _job(prepared, team, made, experts, conditions)
         plan, earlier = job.plan, job.earlier
         remarks = [*remarks_of(plan, request), *team.remarks(plan)]
-        for problem in earlier.problems:
-            emit(Warned(problem))
-        notes = [error.message for error in remarks]
-        if options.get("since_last", False) and earlier.is_first:
-            notes.append(_FIRST_ROUND)
-        if plan.tree_is_partial and team.has_agents:
-            notes.append(_PARTIAL_TREE)
-        for note in notes:
-            emit(Warned(note, Level.NOTE))
+        _announce(job, remarks, emit, only_new=options.get("since_last", False), has_agents=team.has_agents)
         outcome = await run_review(job, started=started, emit=emit)
         found = with_regressions(outcome.findings, calls.opened_history, earlier.checkout)
         outcome = replace(outcome, findings=found, errors=(*outcome.errors, *remarks))
@@ -314,6 +306,19 @@ def _coverage(job: Job, results: Sequence[ReviewerResult]) -> Coverage:
         units_failed=failed,
         units=tuple(unit for result in results for unit in result.units),
     )
+
+
+def _announce(job: Job, remarks: Sequence[ReviewError], emit: EventSink, *, only_new: bool, has_agents: bool) -> None:
+    """Emit the problems of earlier rounds, and the notes about this one, before anything is paid for."""
+    for problem in job.earlier.problems:
+        emit(Warned(problem))
+    notes = [error.message for error in remarks]
+    if only_new and job.earlier.is_first:
+        notes.append(_FIRST_ROUND)
+    if job.plan.tree_is_partial and has_agents:
+        notes.append(_PARTIAL_TREE)
+    for note in notes:
+        emit(Warned(note, Level.NOTE))
 
 
 def _saved(outcome: Review, job: Job, team: Team, conditions: str) -> Saved:

@@ -53,8 +53,8 @@ LAST = "last"
 SHORT_ID = 12
 _CANDIDATES = 8
 _FIRST_STEP = "`codeloupe review` makes the first entry"
-_ELSEWHERE = "`codeloupe history list --all` lists those of other work trees; any of them can be named by its id"
-_LIST = "`codeloupe history list` lists the reviews of this work tree, with --all every other one too"
+_ELSEWHERE = "`codeloupe history list --all` lists reviews of other working trees; an id works from anywhere"
+_LIST = "`codeloupe history list` lists the reviews of this working tree, and with --all every review"
 
 
 @contextmanager

@@ -90,7 +90,7 @@ class TestReviews:
 
     def test_what_cannot_be_written_is_refused_and_nothing_is_saved(self, history: History) -> None:
         odd = record(1, named("f1", rule=object()))
-        with pytest.raises(StoreError, match=f"the review {identifier(1)} cannot be saved") as caught:
+        with pytest.raises(StoreError, match=f"cannot save the review {identifier(1)}") as caught:
             history.save(odd)
         assert caught.value.hint
         assert listed(history) == []

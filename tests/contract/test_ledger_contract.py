@@ -65,7 +65,7 @@ def test_what_was_put_last_is_got_and_nobody_can_change_it(ledger: OpenLedger) -
 
 def test_a_value_that_is_no_json_is_refused_and_nothing_is_kept(ledger: OpenLedger) -> None:
     assert claim(ledger)
-    with pytest.raises(StoreError, match="the result of scripted cannot be stored") as caught:
+    with pytest.raises(StoreError, match="cannot store the result of scripted") as caught:
         ledger.put("k", result(structured={1, 2}))
     assert caught.value.hint
     assert ledger.get("k") is None
@@ -108,7 +108,7 @@ def test_releasing_and_putting_end_the_claim_and_what_is_finished_can_be_bought_
 
 @each("seconds", [0.0, -5.0, float("nan")])
 def test_a_lease_that_is_no_time_is_refused(ledger: OpenLedger, seconds: float) -> None:
-    with pytest.raises(ValueError, match="a lease lasts some seconds"):
+    with pytest.raises(ValueError, match="a lease must last a positive number of seconds"):
         claim(ledger, lease_seconds=seconds)
     assert not ledger.is_claimed("k")
 

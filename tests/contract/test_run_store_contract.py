@@ -49,7 +49,7 @@ class TestStates:
         assert directory.is_dir()
         assert store.directory("00000001") == directory
         assert opened().load("00000001") == full_run()
-        with pytest.raises(StoreError, match="there is a run 00000001 already"):
+        with pytest.raises(StoreError, match="the run 00000001 already exists"):
             store.create(run(1))
         assert store.load("00000001") == full_run()
 

@@ -58,9 +58,8 @@ def test_a_personal_google_login_is_explained_and_skipped(project: GitRepository
         review = codeloupe("review", "main...HEAD", "--format", "json", cwd=project.path, environment=variables)
         document = review.json()
         assert document["reviewer"]["type"] == "offline"
-        assert "codex is not installed, gemini is not logged in, api is without a model" in json.dumps(
-            document["errors"]
-        )
+        problems = "codex is not installed, gemini is not logged in, api is without a model"
+        assert problems in document["reviewer"]["why"]
         asked = codeloupe("agent", "run", "--agent", "gemini", "Hello?", cwd=project.path, environment=variables)
         assert asked.exit_code == 2
         assert PERSONAL in words_of(asked)

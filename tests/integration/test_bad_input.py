@@ -158,7 +158,7 @@ def test_a_git_that_does_not_understand_is_told_to_be_too_old(
     program.write_text(f"#!/bin/sh\nprintf '%s' '{answer}'\n")
     program.chmod(0o755)
     ended = codeloupe("review", cwd=project.path, environment={"PATH": f"{program.parent}:/usr/bin:/bin"})
-    assert_refused(ended, "git does not answer what codeloupe asks about", "git 2.31 or newer")
+    assert_refused(ended, "cannot read the layout of", "git 2.31 or newer")
 
 
 @each("verb", [["review"], ["history", "list"], ["config", "show"], ["baseline", "list"]])

@@ -158,7 +158,7 @@ def test_an_unknown_expert_of_a_category_in_the_configuration_is_told_before_any
         refused = commits(server, project, agent="claude_cli")
         assert server.requests == ()
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "there is no expert 'securty'" in refused.stderr
+    assert "unknown expert 'securty'" in refused.stderr
     assert "security" in refused.stderr
 
 

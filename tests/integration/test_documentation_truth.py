@@ -237,3 +237,10 @@ def test_the_page_of_agents_lists_the_prompt_limit_of_each() -> None:
         ]
         listed[name] = " and ".join(sizes) or "limited by the model only"
     assert dict(rows) == listed
+
+
+def test_each_of_the_ten_recipes_has_a_command_to_copy() -> None:
+    page = DOCS / "cookbook.md"
+    recipes = text_of(page).split("\n## ")[1:]
+    assert len(recipes) == 10
+    assert [recipe.splitlines()[0] for recipe in recipes if "\ncodeloupe " not in recipe] == []

@@ -128,7 +128,7 @@ SCENARIOS: Mapping[str, Callable[[Path], Ended]] = {
     "review_command names none": _no_review_command,
     "has neither a remote `upstream` nor `origin`": _no_remote,
     "cannot write the result to": _no_folder,
-    "jobs are kept in a shared database": _no_database,
+    "jobs need a shared database": _no_database,
 }
 # Messages of the shell and of the set-up, which no call of the program prints.
 ELSEWHERE = {

@@ -4,6 +4,7 @@
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,12 @@ TRANSCRIPT = Path(__file__).parents[1] / "data" / "first_day.txt"
 
 @pytest.mark.timeout(300)
 def test_the_first_day(fresh_install: Install) -> None:
-    # On the disk of uv's cache, so that packages are hard links; the folder is removed at the end of the session.
-    root = fresh_install.folder.parent / "first-day"
+    # A path of the same length everywhere, so that lines with a path are wrapped alike.
+    with tempfile.TemporaryDirectory(prefix="day-", dir="/tmp") as folder:
+        live_through(Path(folder) / "d", fresh_install)
+
+
+def live_through(root: Path, fresh_install: Install) -> None:
     day = first_day.begin(root, fresh_install)
     first_day.install_the_wheel(day, fresh_install.wheel.name)
     first_day.look_around(day)
@@ -44,7 +49,7 @@ def test_pre_commit_installs_codeloupe_by_itself(fresh_install: Install) -> None
     root = fresh_install.folder.parent / "pre-commit-day"
     day = first_day.begin(root, fresh_install)
     first_day.install_the_wheel(day, fresh_install.wheel.name)
-    day.type("git clone --quiet file://$PWD/server/shop.git shop")
+    day.type('git clone --quiet "file://$PWD/server/shop.git" shop')
     day.cwd = root / "shop"
     first_day.run_pre_commit(day, installs=True)
     assert [row for row in day.transcript if row.startswith("= ")] == []

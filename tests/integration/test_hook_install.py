@@ -267,7 +267,7 @@ def test_a_hooks_path_in_the_work_tree_is_shared_and_named_as_such(project: GitR
     inner = project.path / "inner"
     inner.mkdir()
     shown = install(project, "pre-commit", cwd=inner).stdout
-    assert "The folder is in the work tree: the hook is a file to commit" in shown
+    assert "The folder is in the working tree: the hook is a file to commit" in shown
     text = hook_file(project, "pre-commit", "tools/hooks").read_text()
     assert str(PROGRAM) not in text
     assert not commit(project, CLEAN), "codeloupe is not on the PATH of this test's git"

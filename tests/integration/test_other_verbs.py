@@ -74,8 +74,8 @@ def test_doctor_tells_where_things_are_kept(tmp_path: Path) -> None:
     assert f"state           {tmp_path / 'a' / 'b'}" in good.stdout
     assert not (tmp_path / "a").exists()
     bad = warm_codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": str(tmp_path / "file" / "b")})
-    assert "cannot be written to" in " ".join(bad.stdout.split())
-    assert "set CODELOUPE_HOME to a folder" in " ".join(bad.stdout.split())
+    assert "cannot write to" in " ".join(bad.stdout.split())
+    assert "set CODELOUPE_HOME to a writable directory" in " ".join(bad.stdout.split())
 
 
 def test_the_help_lists_every_verb_each_has_help_of_its_own_and_the_version_is_said(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_path_without_a_pipeline_says_what_was_looked_for(tmp_path: Path, serv
             ended = pipeline(server, tmp_path, verb, *words)
             assert (ended.exit_code, ended.stdout) == (2, "")
             assert complaint in ended.stderr
-            assert "hint: name a pipeline's file, such as pipeline.yaml, or the folder that holds it" in ended.stderr
+            assert "hint: give a pipeline file, such as pipeline.yaml, or its folder" in ended.stderr
 
 
 @pytest.mark.defect("E15")

@@ -225,7 +225,7 @@ def test_every_mistake_has_a_way_on_and_costs_nothing(folder: Path) -> None:
     with StandInServer(reply=model) as server:
         for words, complaint in [
             (("run", "bad.yaml"), "the pipeline has 2 mistakes"),
-            (("run", written(folder), "--input", "topic=x", "--agent", "nobody"), "there is no agent 'nobody'"),
+            (("run", written(folder), "--input", "topic=x", "--agent", "nobody"), "unknown agent 'nobody'"),
             (("validate", "bad.yaml", "article.yaml"), "stagez: unknown key"),
             (("status",), "there is no run of a pipeline yet"),
             (("frobnicate",), "'frobnicate' is not a command of pipeline"),

@@ -125,7 +125,7 @@ def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path) -> None:
     write_pipeline(tmp_path / "w", {"name": "write"}, workspace="worktree")
     for words, complaint in [
         (("p",), "tested: the input topic is missing (What it is about.)\n  hint: give --input topic=VALUE"),
-        (("p", "--input", "topic=x", "--agent", "nobody"), "there is no agent 'nobody'"),
+        (("p", "--input", "topic=x", "--agent", "nobody"), "unknown agent 'nobody'"),
         (("p", "--input", "topic=x", "--on-workers"), "--dry-run and --on-workers exclude each other"),
         (("w",), "the pipeline tested has `workspace: worktree`, and . is not inside a git repository"),
     ]:

@@ -268,7 +268,7 @@ def test_a_run_that_was_taken_over_stops_and_leaves_all_to_the_other(tmp_path: P
         return writing({"first.md": "one\n"})(request)
 
     cast = Cast({"first": [losing]})
-    with pytest.raises(RunBusy, match="this process no longer holds the run r: process 7 on there"):
+    with pytest.raises(RunBusy, match="this process no longer owns the run r: process 7 on there"):
         one.begins(file, cast)
     record = only_run(one.url, tmp_path / "look")
     assert (record.state, record.stage("first").state, cast.calls) == (S.RUNNING, S.RUNNING, ["first"])
@@ -285,10 +285,10 @@ class TestPlaces:
         cast = Cast({"first": [writing({"first.md": "one\n"})]})
         assert one.begins(file, cast, repo=repository.path).state is S.AWAITING_APPROVAL
         with pytest.raises(
-            UsageError, match=f"the run r works in the checkout {repository.path} on .*, and can work in no other"
+            UsageError, match=f"the run r works in the checkout {repository.path} on .* and cannot use another one"
         ):
             two.goes_on(cast)
-        with pytest.raises(UsageError, match="can work in no other"):
+        with pytest.raises(UsageError, match="cannot use another one"):
             one.goes_on(cast, clone=repository.path)
         assert one.goes_on(cast, ask_person=person(Decision.APPROVE)).state is S.COMPLETED
 
@@ -303,16 +303,16 @@ class TestPlaces:
         cast = Cast({"first": [Text("It was read.")]})
         record = one.begins(file, cast, repo=repository.path)
         repository.path.rename(clone := tmp_path / "clone")
-        with pytest.raises(WorkspaceError, match=f"has not kept the files of the commit {record.base_commit}") as lost:
+        with pytest.raises(WorkspaceError, match=f"did not store the files of the commit {record.base_commit}") as lost:
             two.goes_on(cast)
-        assert lost.value.hint == "name a clone that holds it: RunOptions(clone=DIR)"
+        assert lost.value.hint == "give a clone that has it: RunOptions(clone=DIR)"
         with pytest.raises(ConfigError, match="cannot continue: .* is not inside a git repository") as wrong:
             two.goes_on(cast, clone=tmp_path)
-        assert wrong.value.hint == "name a clone of its repository"
+        assert wrong.value.hint == "give a clone of its repository"
         ended = two.goes_on(cast, clone=clone, ask_person=person(Decision.APPROVE))
         assert (ended.state, cast.calls) == (S.COMPLETED, ["first"])
         with opened(one.url, tmp_path) as store:
-            assert any("too large to be kept with the run" in each.message for each in store.journal("r"))
+            assert any("too large to store with the run" in each.message for each in store.journal("r"))
 
     def test_the_settings_of_the_repository_where_it_began_count(
         self, tmp_path: Path, sites: tuple[Site, Site]
@@ -337,7 +337,7 @@ class TestPlaces:
         cast = Cast({name: [writing({f"{name}.md": name})] for name in ("first", "second")})
         one.begins(file, cast)
         (tmp_path / "p" / "second.md").write_text("Do other work of second.\n")
-        with pytest.raises(UsageError, match="has changed since the run r began"):
+        with pytest.raises(UsageError, match="has changed since the run r started"):
             one.goes_on(cast)
         # The other machine goes by what the run has kept, whatever is at that path there.
         assert two.goes_on(cast).state is S.AWAITING_APPROVAL

@@ -106,7 +106,7 @@ def test_a_report_in_a_file_is_published_and_a_moved_head_is_not(
     pull.push(SECOND, FILES)
     moved = publish(server, tmp_path, *words)
     assert moved.exit_code == 3
-    assert moved.stderr.startswith("codeloupe: octo/demo#1 is at 222222222222, the review is for 111111111111")
+    assert moved.stderr.startswith("codeloupe: octo/demo#1 is at 222222222222, but the review is for 111111111111")
     assert "hint:" in moved.stderr
 
 
@@ -125,7 +125,7 @@ def test_in_github_actions_the_event_is_enough_a_check_run_is_made_and_a_missing
         write_report(tmp_path / "r.json", review(finding(4)))
         ended = publish(server, tmp_path, "--pr", "octo/demo#1", "--review", "r.json")
         assert ended.exit_code == 2
-        assert "the token may not post comments" in ended.stderr
+        assert "the token is not allowed to post comments" in ended.stderr
         assert "pull-requests: write" in ended.stderr
         assert "summary not written" in ended.stdout
 
@@ -185,8 +185,8 @@ def test_runs_at_once_leave_everything_there_once(server: GitHubServer, pull: Pu
     [
         (("--pr", "nonsense"), {}, "does not name a pull request"),
         (("--pr", "https://evil.example/octo/demo/pull/1"), {}, "the pull request is on evil.example"),
-        (("--pr", "1"), {}, "which repository is meant is not known"),
-        ((), {}, "which pull request is meant is not known"),
+        (("--pr", "1"), {}, "cannot tell which repository to use"),
+        ((), {}, "cannot tell which pull request to use"),
         (("--pr", "octo/demo#1"), {"GITHUB_TOKEN": ""}, "no token for GitHub is set"),
         (("--pr", "octo/demo#1"), {"GITHUB_API_URL": "http://example.invalid"}, "not encrypted"),
         (("--pr", "octo/demo#1", "--app-id", "5"), {}, "needs both its id and its private key"),

@@ -201,8 +201,8 @@ def test_an_unknown_base_suggests_the_nearest_branch_of_the_remote(forge: Forge,
         ("https://github.com/owner/shop", "clone", 2, "does not name a pull request"),
         ("http://127.0.0.1:9/owner/shop/pull/7", "outside", 3, "could not be reached"),
         ("https://host.invalid/owner/shop/pull/7", "outside", 3, "could not be reached"),
-        ("{server}/private/shop/pull/7", "outside", 2, "wants a login"),
-        ("{server}/nobody/shop/pull/7", "outside", 2, "there is no repository"),
+        ("{server}/private/shop/pull/7", "outside", 2, "requires a login"),
+        ("{server}/nobody/shop/pull/7", "outside", 2, "shop not found"),
     ],
 )
 def test_mistakes_are_told_in_words_with_the_way_out(
@@ -298,7 +298,7 @@ def test_a_private_repository_is_fetched_with_the_login_of_the_users_own_git(
     (home / ".gitconfig").write_text(f'[credential "{server.url}"]\n\thelper = store --file {home}/logins\n')
     ended = pull(clone)
     assert ended.exit_code == 1, ended.stderr
-    assert "wants a login that your git does not have" in refused.stderr
+    assert "requires a login that your git does not have" in refused.stderr
     assert not trap.exists()
     assert secret not in ended.stdout + ended.stderr
     state = [file for file in home.rglob("*") if file.is_file() and file.name not in ("logins", ".gitconfig")]

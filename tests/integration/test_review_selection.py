@@ -90,7 +90,7 @@ def test_paths_are_arguments_and_words_that_are_none_get_a_hint(project: GitRepo
         (project.path, ("main..HEAD", "src/gone.py"), 0, "1 of 2 files reviewed"),
         (below, ("app.py",), 1, "1 of 2 files reviewed"),
         (below, ("../docs",), 0, "Nothing to review: "),
-        (below, ("../..",), 2, "outside of the repository"),
+        (below, ("../..",), 2, "outside the repository"),
         (project.path, ("HEAD",), 2, "--uncommitted; for the last commit: --commit HEAD"),
         (project.path, ("main",), 2, "for that commit alone: --commit main; for everything since: --base main"),
         (project.path, ("app.py",), 2, "did you mean src/app.py?"),
@@ -221,4 +221,4 @@ def test_rules_go_out_with_their_patterns_and_unused_guidance_is_said(repository
         assert "Be kind" not in sent
         errors: list[dict[str, Any]] = ended.json()["errors"]
         told = [error["message"] for error in errors if error["kind"] == "guidance_unused"]
-        assert told == ["the guidance in REVIEW.md was not used: it is a symbolic link, and those are not followed"]
+        assert told == ["the guidance in REVIEW.md was not used: symbolic links are not followed"]

@@ -172,7 +172,7 @@ def test_damaged_runs_are_named_and_do_not_stop_the_others(
     back = DirectoryRunStore(tmp_path / "back")
     done = copied(shared, back, tmp_path)
     assert (done.copied, len(done.left), back.matching("")) == ({}, 2, ())
-    assert "it is not what was stored" in done.left[1]
+    assert "its content does not match its checksum" in done.left[1]
     assert copied(local, shared, tmp_path, replace=True).replaced == {"runs": 1}
 
 
@@ -254,9 +254,11 @@ class TestGoingOn:
         done = to_server(tmp_path / "state", postgres_url)
         assert done.is_verified
         (remark,) = done.remarks
-        assert remark.startswith(f"run {ran.record.run_id}: it can only go on here, where its pipeline's files are")
-        assert "has changed since the run began" in remark
-        with pytest.raises(Exception, match="has not kept"):
+        assert remark.startswith(
+            f"run {ran.record.run_id}: it can only continue on this machine, where its pipeline's files are"
+        )
+        assert "has changed since the run started" in remark
+        with pytest.raises(Exception, match="is missing or damaged"):
             goes_on(postgres_url, tmp_path / "other", cast, ran.record.run_id)
         (tmp_path / "p" / "second.md").write_text(text)
         assert goes_on(postgres_url, tmp_path / "state", cast, ran.record.run_id).state is S.COMPLETED
@@ -267,8 +269,8 @@ class TestGoingOn:
         file = write_pipeline(tmp_path / "p", APPROVAL, workspace="checkout")
         cast = Cast({"first": [writing({"first.md": "one\n"})]})
         ran = run_pipeline(file, cast, tmp_path / "state", repo=repository.path)
-        assert "it can only go on here" in to_server(tmp_path / "state", postgres_url).remarks[0]
-        with pytest.raises(Exception, match="can work in no other"):
+        assert "it can only continue on this machine" in to_server(tmp_path / "state", postgres_url).remarks[0]
+        with pytest.raises(Exception, match="cannot use another one"):
             goes_on(postgres_url, tmp_path / "other", cast, ran.record.run_id)
         assert goes_on(postgres_url, tmp_path / "state", cast, ran.record.run_id).state is S.COMPLETED
 
@@ -348,4 +350,4 @@ def test_through_the_front_door_a_run_moves_to_a_server_and_ends_on_another_mach
     assert files_in(Path(ended.json()["result"])) == {"first.md": "one\n"}
     assert actor.counts() == {"first": 1}
     again = says("store", "migrate", "--to", postgres_url)
-    assert (again.exit_code, f"not the same in the target: run {run_id}" in again.stderr) == (3, True)
+    assert (again.exit_code, f"different in the target: run {run_id}" in again.stderr) == (3, True)

@@ -68,9 +68,9 @@ def test_files_that_only_look_like_settings_are_mentioned(repository: GitReposit
     review = "review --staged --reviewer offline"
     for words in ("config validate", "config show", review, "doctor"):
         told = codeloupe(*words.split(), cwd=repository.path).stderr
-        assert [name for name in mistaken if f" {name} is not read" not in told] == [], words
-        assert told.count("is not read") == len(mistaken)
-    assert "is not read" not in codeloupe(*review.split(), "-q", cwd=repository.path).stderr
+        assert [name for name in mistaken if f" {name} is ignored" not in told] == [], words
+        assert told.count("is ignored") == len(mistaken)
+    assert "is ignored" not in codeloupe(*review.split(), "-q", cwd=repository.path).stderr
 
 
 @pytest.mark.defect("V14")

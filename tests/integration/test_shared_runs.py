@@ -63,7 +63,7 @@ class TestLock:
                 b.save(run(1, reason="of b"), event("of b"))
                 put(a, "late.md", b"late")
                 with pytest.raises(
-                    RunBusy, match=f"this process no longer holds the run {NAME}: process .* is working"
+                    RunBusy, match=f"this process no longer owns the run {NAME}: process .* is working"
                 ) as lost:
                     a.save(run(1, reason="of a"), event("of a"))
                 assert "nothing was overwritten" in lost.value.hint
@@ -161,7 +161,7 @@ class TestFiles:
         with pytest.raises(StoreError, match=what), on("b").lock(NAME):
             pass
         database.change("UPDATE run_files SET path = '../../x' WHERE path = 'x'")
-        with pytest.raises(StoreError, match="it leads to where no file of a run is"), on("b").lock(NAME):
+        with pytest.raises(StoreError, match="its path is not valid in a run"), on("b").lock(NAME):
             pass
 
     def test_what_is_alike_is_stored_once_and_goes_with_the_last_run_that_has_it(
@@ -218,7 +218,7 @@ def test_one_damaged_run_hides_no_other_and_can_be_removed(on: On, database: Pos
     runs, problems = store.list()
     assert [each.run_id for each in runs] == [NAME]
     assert "the state of the run 00000002 is damaged" in problems["00000002"]
-    assert "written by a newer codeloupe" in problems["00000003"]
+    assert "a newer codeloupe wrote it" in problems["00000003"]
     assert "cannot be read" in store.journal("00000002")[0].message
     store.remove("00000002")
     assert store.matching("0000000") == (NAME, "00000003")

@@ -123,7 +123,7 @@ class TestTheRealProgram:
         (run.work / "out").symlink_to(run.outside)
         replies = (write(run.work / "out" / "x.md"), write(run.work / "report.md"), Text("Done."))
         assert execute_by_claude(run, *replies).artifacts == ("report.md",)
-        assert run.keep().left_out == {"out": "a link that leaves the workspace"}
+        assert run.keep().left_out == {"out": "a link that points outside the workspace"}
         run.assert_contained()
 
     def test_a_stage_that_may_not_write_has_nothing_to_write_with(self, run: Run) -> None:
@@ -136,7 +136,7 @@ class TestTheRealProgram:
     @pytest.mark.requirement("S5")
     def test_required_files_that_it_did_not_write_fail_the_stage(self, run: Run) -> None:
         replies = (write(run.work / "notes.md"), Text("Done."))
-        with pytest.raises(ArtifactError, match="left no report.md; it left notes.md"):
+        with pytest.raises(ArtifactError, match="did not write report.md; it wrote notes.md"):
             execute_by_claude(run, *replies, artifacts=ArtifactRule(required=("report.md",)))
 
     @pytest.mark.requirement("S3")
@@ -181,7 +181,7 @@ class TestWhatTheRealProgramWillNotDo:
 
         result = self.execute(run, act)
         assert result.artifacts == ("good.md",)
-        leaves = "was left out: it is a link that leaves the workspace"
+        leaves = "was skipped: it is a link that points outside the workspace"
         assert result.notes == (f"direct.md {leaves}", f"folder {leaves}", f"hop.md {leaves}")
         assert set(run.keep().left_out) == {"direct.md", "folder", "hop.md"}
         assert run.changed() == ("good.md",)
@@ -191,7 +191,7 @@ class TestWhatTheRealProgramWillNotDo:
     def test_a_file_of_a_gigabyte_is_told_and_not_read(self, run: Run, name: str) -> None:
         result = self.execute(run, lambda: sparse(run.work / name, GIGABYTE))
         assert result.artifacts == ("write-output.md",)
-        assert result.notes[0].startswith(f"{name} was left out: it is a file of 1,073,741,824 bytes")
+        assert result.notes[0].startswith(f"{name} was skipped: it is a file of 1,073,741,824 bytes")
         assert run.keep().left_out[name].startswith("a file of 1,073,741,824 bytes")
         assert run.changed() == ("write-output.md",)
 
@@ -206,7 +206,7 @@ class TestWhatTheRealProgramWillNotDo:
             elif how == "folder":
                 fill(run.work, {"report.md": "1"})
 
-        words = "cannot be read: no such file" if how == "gone" else "was replaced by something else"
+        words = "cannot read the workspace .*: no such file" if how == "gone" else "was replaced during the run"
         with pytest.raises(ArtifactError, match=words):
             self.execute(run, act)
         assert held(run.outside) == {b"precious.md": (b"gold", False)}

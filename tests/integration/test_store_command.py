@@ -114,7 +114,7 @@ def test_what_the_target_has_stays_and_a_difference_is_told(
         assert len(history.list(HistoryQuery(limit=100)).entries) == 2
         first = codeloupe(*words, cwd=tmp_path)
         assert first.exit_code == 3
-        assert f"not verified: 1 entry is not the same in the target: review {identifier(3)}" in first.stderr
+        assert f"not verified: 1 entry is different in the target: review {identifier(3)}" in first.stderr
         assert "--replace" in first.stderr
         assert "Copied: 22 finished calls, 1 dismissal, 23 reviews, 1 sweep." in first.stdout
         # After what was there, in the order of the source.
@@ -189,7 +189,7 @@ def test_a_connection_that_is_lost_is_made_again_and_a_source_that_is_lost_says_
         words = ("store", "migrate", "--from", proxy.url, "--to", str(tmp_path / "two.sqlite3"))
         ended = codeloupe(*words, cwd=tmp_path)
         assert (ended.exit_code, "lost the connection" in ended.stderr) == (3, True)
-        assert "hint: run the same again: it continues where it ended" in ended.stderr
+        assert "hint: run the same command again to continue" in ended.stderr
     moved(postgres_url, tmp_path / "two.sqlite3", cwd=tmp_path)
 
 
@@ -235,7 +235,7 @@ def test_an_interruption_says_that_it_can_go_on(
     words = ["store", "migrate", "--from", str(file), "--to", "postgresql://u:geheim@h/x"]
     assert main(words) == 130
     said = capsys.readouterr().err
-    assert "interrupted; what was copied is kept, and the same command continues" in said
+    assert "interrupted; copied entries are kept; run the same command again to continue" in said
     assert "geheim" not in said
 
 
@@ -282,7 +282,7 @@ class TestUsage:
             assert re.search(rf"^place +{re.escape(place.partition('?')[0])}", shown.stdout)
             assert re.search(r"^schema +\d\nsize +[\d.,]+ .?B\nresults +\d+\n", shown.stdout, re.MULTILINE)
         nothing = codeloupe("store", "show", cwd=tmp_path, environment={"CODELOUPE_HOME": str(tmp_path / "none")})
-        assert (nothing.exit_code, "nothing is kept yet" in nothing.stdout) == (0, True)
+        assert (nothing.exit_code, "nothing is stored yet" in nothing.stdout) == (0, True)
         assert not (tmp_path / "none").exists()
 
     def test_without_places_it_goes_from_this_machine_to_the_database_of_the_settings(
@@ -298,14 +298,14 @@ class TestUsage:
     @each(
         "words, exit_code, said",
         [
-            ([], 2, "nothing says where to copy to"),
-            (["--from", "a", "--to", "b"], 2, "a: there is no database"),
-            (["--from", "empty", "--to", "b"], 2, "empty: there is no database"),
+            ([], 2, "no target to copy to"),
+            (["--from", "a", "--to", "b"], 2, "a: no such database"),
+            (["--from", "empty", "--to", "b"], 2, "empty: no such database"),
             (["--from", "FILE", "--to", "FILE"], 2, "is both source and target"),
             (["--from", "FILE", "--to", "link"], 2, "is both source and target"),
             (["--from", "URL", "--to", "URL"], 2, "is both source and target"),
-            (["--from", "mysql://u:geheim@h/x", "--to", "b"], 2, "this URL is of something else"),
-            (["--from", "EMPTY_URL", "--to", "b"], 2, "nothing of codeloupe is in this database"),
+            (["--from", "mysql://u:geheim@h/x", "--to", "b"], 2, "this URL is not supported"),
+            (["--from", "EMPTY_URL", "--to", "b"], 2, "this database contains no data of codeloupe"),
             (["--from", "text", "--to", "b"], 3, "text is not a database"),
             (["--from", "FILE", "--to", "text"], 3, "text is not a database"),
             (["--from", "FILE", "--to", "postgresql://u:geheim@127.0.0.1:1/x"], 3, "cannot be reached"),

@@ -68,7 +68,7 @@ def test_a_sweep_on_workers_ends_as_one_here_and_nothing_is_bought_twice(
     with fleet(tmp_path, environment, count=1) as workers:
         ended = codeloupe(*words, "--on-workers", cwd=clone.path, environment=environment)
         assert ended.exit_code == 0, ended.stderr
-        assert "in the queue; `codeloupe jobs watch" in ended.stderr
+        assert "2 commits queued; `codeloupe jobs watch" in ended.stderr
         bought = standin.count(auxiliary=False)
         assert bought == 2 * CALLS
         (entry,) = codeloupe("history", "list", "--json", cwd=clone.path, environment=environment).json()["entries"]
@@ -238,8 +238,8 @@ def test_a_worker_that_cannot_work_says_so_at_its_start(tmp_path: Path, postgres
     (tmp_path / "file").write_text("")
     environment = {**os.environ, "CODELOUPE_DATABASE": postgres_url}
     for words, said in (
-        (("--cache", "file/cache"), "cannot be used"),
-        (("--pulse", "nowhere/pulse"), "cannot be written"),
+        (("--cache", "file/cache"), "cannot use the repository cache"),
+        (("--pulse", "nowhere/pulse"), "cannot write the --pulse file"),
         (("--grace", "nan"), "must be above 0"),
         (("--cache-gb", "nan"), "must be above 0"),
     ):
@@ -251,7 +251,7 @@ def test_without_a_database_and_without_the_extra_it_is_said_what_to_do(tmp_path
     for words in (("worker",), ("jobs", "list")):
         ended = codeloupe(*words, cwd=tmp_path)
         assert ended.exit_code == 2
-        assert "none is named" in ended.stderr
+        assert "none is configured" in ended.stderr
         assert "CODELOUPE_DATABASE" in ended.stderr
     # A package of that name that cannot be loaded stands for one that is not there.
     (tmp_path / "psycopg.py").write_text("raise ImportError('not installed')\n")

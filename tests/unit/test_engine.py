@@ -142,7 +142,7 @@ def test_a_change_without_files_or_changed_lines_passes_and_says_so(tmp_path: Pa
     assert (agent.requests, review.coverage.files_reviewed, review.complete) == ((), 0, True)
     assert {skip.file: skip.describe() for skip in review.coverage.skipped} == {
         "b.py": "nothing to read: renamed from a.py",
-        "run.sh": "nothing to read: its mode is 100755 instead of 100644",
+        "run.sh": "nothing to read: mode changed from 100644 to 100755",
         "new.py": "nothing to read: added, an empty file",
     }
     assert review.summary == "No findings; 0 of 3 files reviewed"

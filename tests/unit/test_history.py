@@ -318,14 +318,14 @@ class TestWhenItCannotBeKept:
     def test_a_place_that_cannot_be_made_and_what_is_gone_are_warnings(
         self, shop: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert "cannot be saved" in self.warned(shop.path, replace(made(), exit_code=object()))
+        assert "cannot save" in self.warned(shop.path, replace(made(), exit_code=object()))
         assert "is not a directory" in self.warned(tmp_path / "gone")
         with monkeypatch.context() as patched:
             patched.setenv("PATH", str(shop.path))
             assert "git is not on the PATH" in self.warned(shop.path)
         (tmp_path / "file").touch()
         monkeypatch.setenv("CODELOUPE_HOME", str(tmp_path / "file" / "below"))
-        assert "cannot make the database" in self.warned(shop.path)
+        assert "cannot create the database" in self.warned(shop.path)
 
     def test_a_listener_that_fails_does_not_cost_the_review_either(self, tmp_path: Path) -> None:
         def listener(_event: Event) -> None:

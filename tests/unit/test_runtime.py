@@ -188,14 +188,14 @@ def wrong_calls(repo: Path) -> dict[str, Any]:
         "Settings(agents=": lambda: untyped.Runtime(agents=["codex"]),
         "Settings(...), or None": lambda: untyped.make_reviewer("codex"),
         "codeloupe.Settings": lambda: untyped.make_workdir_reviewer(wrong),
-        "a text": lambda: untyped.make_reviewer(Settings(), repo=repo)(5),
+        "a string": lambda: untyped.make_reviewer(Settings(), repo=repo)(5),
         "a list of commits": lambda: untyped.make_reviewer(Settings(), repo=repo)("", commit_shas=[5]),
         "number of seconds": lambda: untyped.make_reviewer(Settings(), repo=repo)("a..b", timeout="5"),
         "a path": lambda: untyped.make_workdir_reviewer(Settings()).review(5, "main"),
-        "as a Path": lambda: untyped.review(repo=None),
+        "or a Path": lambda: untyped.review(repo=None),
         "a function": lambda: untyped.review(repo=repo, emit="print"),
         "True or False": lambda: untyped.review(repo=repo, fresh="no"),
-        "texts by name": lambda: untyped.Runtime(environment=["HOME"]),
+        "strings by name": lambda: untyped.Runtime(environment=["HOME"]),
     }
 
 

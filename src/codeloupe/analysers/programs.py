@@ -22,7 +22,7 @@ def find(name: str, package: str) -> str:
     beside = Path(_path_of("scripts"), name)
     if found := str(beside) if os.access(beside, os.X_OK) else find_program(name):
         return found
-    message = f"cannot start {name}: it is neither installed beside codeloupe nor on the PATH"
+    message = f"cannot start {name}: it is neither installed with codeloupe nor on the PATH"
     raise ProgramNotFound(message, program=name, hint=f"pip install {package}")
 
 
@@ -47,7 +47,7 @@ async def version_of(name: str, *argv: str, hint: str) -> str:
     completed = await execute(*argv, seconds=20.0)
     words = completed.stdout.decode("utf-8", "replace").split()
     if completed.exit_code != 0 or not 0 < len(words) <= 3:
-        raise failure(name, "does not say its version", completed.stderr, hint=hint)
+        raise failure(name, "does not report its version", completed.stderr, hint=hint)
     return words[1] if len(words) > 1 else words[0]
 
 
@@ -74,11 +74,11 @@ async def in_halves(
     try:
         reason = await attempt(files, left)
     except OutputTooLarge:
-        reason = f"{name}'s answer is over {MAX_OUTPUT_BYTES:,} bytes"
+        reason = f"{name}'s output is larger than {MAX_OUTPUT_BYTES:,} bytes"
     except ProcessTimedOut:
         if time.monotonic() >= deadline:
             raise
-        reason = f"{name} did not finish with it in time"
+        reason = f"{name} did not finish in time"
     if reason is None or len(files) == 1:
         return {} if reason is None else {files[0]: reason}
     middle = len(files) // 2

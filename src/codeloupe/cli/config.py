@@ -32,7 +32,7 @@ def configure(parser: Parser) -> None:
     """Add the four verbs below `config` to its parser."""
     parser.description = "Write, show and check settings."
     verbs = parser.add_commands(dest="config_verb")
-    about = f"write a {_FILE_NAME} with every setting as a comment"
+    about = f"write a {_FILE_NAME} with every setting commented out"
     init = add_command(verbs, "init", about, _init)
     flag(init, "--force", f"replace {_FILE_NAME} if there is one")
     show = add_command(verbs, "show", "show every setting and where it comes from", _show)

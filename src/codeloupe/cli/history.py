@@ -29,9 +29,8 @@ from codeloupe.system.untrusted import terminal, without_log_commands
 
 _BEFORE_LAST = f"{saved.LAST}~1"
 _EPILOG = """\
-A command of the history is about the reviews made in this work tree; a linked worktree is a work tree of its own.
-`last` is the newest of them and `last~1` the one before. An id names any stored review, also one of a clone that was
-moved or removed.
+These commands are about the reviews of this working tree; each linked worktree has its own. `last` is the newest
+review, and `last~1` the one before it. An id works from anywhere, even after its clone was moved or deleted.
 """
 _WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
 _LIST = "`codeloupe history list` shows the others"
@@ -56,10 +55,10 @@ _EXAMPLES = {
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `history` to its parser."""
-    parser.description = "Show, compare and re-judge stored reviews."
+    parser.description = "Show, compare and re-evaluate stored reviews."
     verbs = parser.add_commands(dest="action")
     parser.epilog = _EPILOG
-    listed = add_command(verbs, "list", "list stored reviews and sweeps of this work tree, the newest first", _list)
+    listed = add_command(verbs, "list", "list stored reviews and sweeps, the newest first", _list)
     option(listed, "--limit", "N", "show at most N (default: 20)", type=int, default=20)
     option(listed, "--branch", "NAME", "only reviews made on this branch")
 
@@ -67,13 +66,13 @@ def configure(parser: Parser) -> None:
     option(show, "id", "ID", f"{options.AN_ID} (default: last)", nargs="?", default=saved.LAST)
     flag(show, "--raw", "what the agents printed, unit by unit")
 
-    about = "write a stored review in any format, or judge it again"
+    about = "write a stored review in any format, or re-evaluate it"
     rendered = add_command(verbs, "render", about, _render)
     option(rendered, "id", "ID", f"{options.AN_ID} (default: last)", nargs="?", default=saved.LAST)
     about = "text, json, sarif, html or another one of `review`"
     option(rendered, "--format", "FORMAT", about, default="text")
     option(rendered, "--fail-on", "SEVERITY", "exit 1 at or above this (default: as reviewed)")
-    option(rendered, "--min-severity", "SEVERITY", "show findings at or above this (default: as reviewed)")
+    option(rendered, "--min-severity", "SEVERITY", "show only findings at or above this severity")
     about = "exit 3 or 0 if incomplete (default: as reviewed)"
     option(rendered, "--on-incomplete", "fail|pass", about, choices=["fail", "pass"])
     option(rendered, "-o --output", "FILE", "write the result to a file", type=output_path)
@@ -102,8 +101,8 @@ def configure(parser: Parser) -> None:
     for each in (listed, trends, prune):
         options.add(each, "--repo")
         which = each.add_mutually_exclusive_group()
-        flag(which, "--all-clones", "of every clone and worktree of this repository, removed ones too")
-        flag(which, "--all", "of everything that is stored, whatever its repository")
+        flag(which, "--all-clones", "include other clones and worktrees of this repository")
+        flag(which, "--all", "include all repositories")
     options.add(dismiss, "--repo")
     options.add(prune, "--json")
     for each in (listed, trends):

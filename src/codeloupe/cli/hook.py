@@ -20,7 +20,7 @@ from codeloupe.runtime import configure as configure_settings
 from codeloupe.runtime import preview
 
 _KINDS = ("pre-commit", "pre-push")
-_ABOUT = "Review what a commit or a push adds, from a git hook; install such a hook, and remove it."
+_ABOUT = "Install git hooks that review each commit or push, remove them, or run one."
 _EPILOG = """\
 examples:
   codeloupe hook install pre-push --reviewer offline
@@ -28,36 +28,36 @@ examples:
   codeloupe hook uninstall pre-push
   codeloupe hook pre-commit --reviewer offline
 
-A hook with nothing to review passes and says so. When pre-commit passes two refs, both hooks review the changes between
+A hook with nothing to review passes and says so. If pre-commit passes two refs, both hooks review the changes between
 them.
 """
 _ABOUT_KINDS = {
-    "pre-commit": "review what is staged",
-    "pre-push": "review what the remote does not have yet of each pushed ref",
+    "pre-commit": "review the staged changes",
+    "pre-push": "review the commits that the remote does not have yet",
 }
 _KIND_EPILOGS = {
     "pre-commit": """\
-Options of `codeloupe review` may follow, such as --fail-on medium.
+You can append options for `codeloupe review`, such as --fail-on medium.
 
 examples:
   codeloupe hook pre-commit --reviewer offline
 """,
     "pre-push": """\
-Git passes the remote's name and URL, and the pushed refs on standard input. Outside a push, the branch and its working
-tree are reviewed. Options of `codeloupe review` may follow, such as --fail-on medium.
+Git passes the name and URL of the remote as arguments, and the pushed refs on standard input. Outside a push, the hook
+reviews your branch and uncommitted changes. You can append options for `codeloupe review`, such as --fail-on medium.
 
 examples:
   codeloupe hook pre-push --reviewer offline
 """,
 }
 _INSTALL_EPILOG = """\
-Options of `codeloupe review` may follow, and are written into the hook. The file and its text are shown first. On a
-terminal you are asked; without one, nothing is written unless --yes is given.
+You can append options for `codeloupe review`; they are written to the hook. The command first shows the file and its
+contents, and asks before it writes. Without a terminal it needs --yes.
 
-The hook is written to the folder that git runs hooks from, which core.hooksPath may set. In an existing shell script
-the lines are added before its own; other hooks are not changed. In a repository that uses pre-commit or lefthook, the
-lines for its configuration are shown instead. The hook calls codeloupe where it is installed now, or else on the PATH.
-If it is in neither place, the hook stops the commit or the push.
+The hook goes in the folder that git runs hooks from, which respects core.hooksPath. An existing shell hook is extended;
+other hooks are not changed. In a repository that uses pre-commit or lefthook, the command shows the lines for their
+configuration instead. The hook runs codeloupe from where it is installed now, or from the PATH. If it finds neither, it
+stops the commit or push.
 
 examples:
   codeloupe hook install pre-push --reviewer offline
@@ -65,8 +65,8 @@ examples:
   codeloupe hook install pre-push --dry-run
 """
 _UNINSTALL_EPILOG = """\
-The hook is as it was before `codeloupe hook install`; a file that was created then is deleted. Lines that were edited
-since are not removed.
+The command restores the hook as it was before `codeloupe hook install`, and deletes a file that was created then. It
+does not remove lines that have been edited.
 
 examples:
   codeloupe hook uninstall pre-push
@@ -92,9 +92,9 @@ def configure(parser: Parser) -> None:
     removing = add_command(commands, "uninstall", "remove what `codeloupe hook install` wrote", uninstall)
     removing.epilog = _UNINSTALL_EPILOG
     for command in (installing, removing):
-        option(command, "kind", "pre-commit|pre-push", "which hook", choices=_KINDS)
-        flag(command, "-y --yes", "do not ask")
-        flag(command, "--dry-run", "only show what would change")
+        option(command, "kind", "pre-commit|pre-push", "the hook", choices=_KINDS)
+        flag(command, "-y --yes", "write without asking")
+        flag(command, "--dry-run", "show what would change, and change nothing")
         options.add(command, "--repo")
 
 

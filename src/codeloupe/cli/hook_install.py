@@ -261,7 +261,9 @@ def _show(folder: HooksFolder, title: str, text: str) -> None:
     if folder.is_shared_by_worktrees:
         lines.append("All worktrees of this repository share the hook.")
     if folder.is_in_work_tree:
-        lines.append("The folder is in the work tree: the hook is a file to commit, and everyone who uses the folder")
+        lines.append(
+            "The folder is in the working tree: the hook is a file to commit, and everyone who uses the folder"
+        )
         lines.append("gets it. It finds codeloupe on the PATH.")
     write_result("\n".join(terminal(line) for line in lines).rstrip("\n") + "\n")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from codeloupe.workers.queue import JobQueue
 
 _STATES = ("waiting", "running", "done", "dead", "cancelled")
-_WHICH = "the number of a job, or the id of a sweep"
+_WHICH = "a job number or a sweep id"
 _EXAMPLES = {
     "": ("codeloupe jobs list --state running", "codeloupe jobs watch 12"),
     "list": ("codeloupe jobs list", "codeloupe jobs list --state dead --json"),
@@ -49,10 +49,10 @@ def configure(parser: Parser) -> None:
     options.add(listing, "--json")
     listing.set_defaults(job=_list)
     for name, about, do in (
-        ("show", "show a job in detail", _show),
-        ("watch", "follow a job or a sweep to its end, and show the result", _watch),
-        ("cancel", "cancel a job or a sweep, waiting or running", _cancel),
-        ("retry", "retry a job that is dead or cancelled, or those of a sweep", _retry),
+        ("show", "show the details of a job", _show),
+        ("watch", "follow a job or a sweep until it ends, and show the result", _watch),
+        ("cancel", "cancel a job, or the rest of a sweep, waiting or running", _cancel),
+        ("retry", "retry a dead or cancelled job, or all of a sweep", _retry),
     ):
         command = commands.add_parser(name, help=about, description=sentence(about))
         if name == "show":
@@ -77,16 +77,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def opened_queue() -> Iterator[JobQueue]:
-    """The queue of the shared database. Raises UsageError where none is named, StoreError where it cannot be used."""
+    """The queue of the shared database. Raises UsageError if none is configured, StoreError if it cannot be used."""
     url = database_url(os.environ)
     if url is None:
         hint = "set CODELOUPE_DATABASE, or `database` in your settings, to a postgresql:// URL"
-        raise UsageError("jobs are kept in a shared database, and none is named", hint=hint)
+        raise UsageError("jobs need a shared database, and none is configured", hint=hint)
     try:
         from codeloupe.store.postgres import PostgresDatabase
         from codeloupe.workers.queue import JobQueue
     except ImportError as error:
-        raise StoreError("what talks to a Postgres server is not installed", hint=install_command("server")) from error
+        raise StoreError("the Postgres driver is not installed", hint=install_command("server")) from error
     with PostgresDatabase(url) as database:
         yield JobQueue(database)
 
@@ -101,9 +101,7 @@ def _list(queue: JobQueue, arguments: argparse.Namespace) -> int:
         write_result(msgspec.json.format(msgspec.json.encode({"schema_version": 1, "jobs": records})).decode() + "\n")
         return 0
     rows = [f"{one.job_id:>8}  {one.state.value:<9}  {_age(one):>8}  {_told(one)}" for one in records]
-    write_result(
-        "\n".join([f"{'JOB':>8}  {'STATE':<9}  {'SINCE':>8}  WHAT", *rows]) + "\n" if rows else "there are no jobs\n"
-    )
+    write_result("\n".join([f"{'JOB':>8}  {'STATE':<9}  {'SINCE':>8}  WHAT", *rows]) + "\n" if rows else "No jobs.\n")
     return 0
 
 
@@ -134,10 +132,10 @@ def _show(queue: JobQueue, arguments: argparse.Namespace) -> int:
         "state": record.state.value,
         "what": record.job.description,
         "repository": record.job.repository,
-        "asked": record.asked_at,
+        "queued": record.asked_at,
         "started": record.started_at,
         "ended": record.ended_at,
-        "tried again": record.again_at,
+        "retry at": record.again_at,
         "worker": record.worker,
         "progress": _progress(record),
         "attempts": record.attempts or "",
@@ -156,18 +154,18 @@ def _show(queue: JobQueue, arguments: argparse.Namespace) -> int:
 
 def _cancel(queue: JobQueue, arguments: argparse.Namespace) -> int:
     if not arguments.which.isdigit():
-        count = _some(queue.cancel_sweep(_sweep_id(arguments.which)), arguments.which, "waits or runs")
+        count = _some(queue.cancel_sweep(_sweep_id(arguments.which)), arguments.which, "is waiting or running")
         print(f"cancelled {counted(count, 'job')} of the sweep {arguments.which}")
         return 0
     record = queue.cancel(_number(arguments.which))
-    print(f"job {record.job_id} is {'being ended' if record.state.value == 'running' else record.state.value}")
+    print(f"job {record.job_id} is {'being cancelled' if record.state.value == 'running' else record.state.value}")
     return 0
 
 
 def _retry(queue: JobQueue, arguments: argparse.Namespace) -> int:
     if not arguments.which.isdigit():
         count = _some(queue.retry_sweep(_sweep_id(arguments.which)), arguments.which, "is dead or cancelled")
-        print(f"{counted(count, 'job')} of the sweep {arguments.which} wait again")
+        print(f"requeued {counted(count, 'job')} of the sweep {arguments.which}")
         return 0
     record = queue.retry(_number(arguments.which))
     print(f"job {record.job_id} is {record.state.value} again")
@@ -216,10 +214,12 @@ def review_on_workers(
         else:
             loaded = loaded_by(settings_for(scope, repo=arguments.repo, flags=flags), quiet=arguments.quiet)
             job_id = run_to_end(ask_for_scope(queue, scope, loaded, **more))
-        note(f"job {job_id} is in the queue; `codeloupe jobs watch {job_id}` follows it too", quiet=arguments.quiet)
+        note(f"job {job_id} is queued; `codeloupe jobs watch {job_id}` follows it too", quiet=arguments.quiet)
         review = watched_review(queue, job_id, quiet=arguments.quiet)
     if review is None:
-        raise JobNotDone(f"the job {job_id} made no review", hint=f"`codeloupe jobs show {job_id}` says what it did")
+        raise JobNotDone(
+            f"the job {job_id} did not produce a review", hint=f"`codeloupe jobs show {job_id}` shows what it did"
+        )
     return review.exit_code, lambda output: render(review, output.format, layout_of(output, arguments))
 
 
@@ -237,7 +237,7 @@ def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argp
             note(f"there are no commits to review: {describe(query)}", quiet=arguments.quiet)
             known = Sweep(sweep_id=sweep_id, description=describe(query), commits=(), summary="", exit_code=0)
             return concluded(known, (), passes=True, seconds=0.0)
-        what = f"sweep {sweep_id}: {counted(count, 'commit')} in the queue"
+        what = f"sweep {sweep_id}: {counted(count, 'commit')} queued"
         note(f"{what}; `codeloupe jobs watch {sweep_id}` follows them too", quiet=arguments.quiet)
         return watched_sweep(queue, sweep_id, quiet=arguments.quiet)
 
@@ -256,7 +256,7 @@ def run_on_workers(queue: JobQueue, run: RunRecord, *, accept_changes: bool, qui
         accept_changes=accept_changes,
     )
     (number,) = queue.ask(job, priority=Priority.PERSON)
-    note(f"job {number} is in the queue; `codeloupe jobs watch {number}` follows it too", quiet=quiet)
+    note(f"job {number} is queued; `codeloupe jobs watch {number}` follows it too", quiet=quiet)
     watched_review(queue, number, quiet=quiet)
 
 
@@ -285,7 +285,7 @@ def watched_review(queue: JobQueue, job_id: int, *, quiet: bool) -> Review | Non
     record: JobRecord = _followed(queue, str(job_id), lambda: _state_of(queue.find(job_id)), quiet=quiet)
     if record.outcome is None or record.state.value != "done":
         why = f": {record.reason}" if record.reason else ""
-        hint = f"`codeloupe jobs retry {job_id}` tries it again"
+        hint = f"retry it with `codeloupe jobs retry {job_id}`"
         # As the same command would have ended that was not given to workers.
         code = record.outcome.exit_code if record.outcome and record.state.value == "dead" else JobNotDone.exit_code
         raise JobNotDone(f"the job {job_id} is {record.state.value}{why}", hint=hint, exit_code=code)
@@ -306,7 +306,7 @@ def _state_of(record: JobRecord) -> tuple[str, JobRecord | None]:
     if record.worker:
         words += f" on {record.worker}"
     if record.again_at is not None and record.reason:
-        words += f", tried again at {record.again_at.astimezone():%H:%M:%S}: {record.reason}"
+        words += f", retry at {record.again_at.astimezone():%H:%M:%S}: {record.reason}"
     progress = _progress(record)
     return f"{words}{f': {progress}' if progress else ''}", record if record.state.is_end else None
 
@@ -330,8 +330,8 @@ def watched_sweep(queue: JobQueue, sweep_id: str, *, quiet: bool) -> CommitSweep
     record = history.get_sweep(sweep_id)
     if record is None:
         why = next((f": {one.reason}" for one in queue.list(sweep_id=sweep_id, limit=1) if one.reason), "")
-        hint = "`codeloupe jobs list` shows what there is"
-        raise JobNotDone(f"nothing of the sweep {sweep_id} was reviewed{why}", hint=hint)
+        hint = "`codeloupe jobs list` lists the jobs"
+        raise JobNotDone(f"no commit of the sweep {sweep_id} was reviewed{why}", hint=hint)
     if not record.finished:
         from codeloupe.history import judged_sweep
 
@@ -340,7 +340,7 @@ def watched_sweep(queue: JobQueue, sweep_id: str, *, quiet: bool) -> CommitSweep
 
 
 def _followed(queue: JobQueue, name: str, state: Callable[[], tuple[str, Any]], *, quiet: bool) -> Any:
-    """Show how something goes until `state` gives its end. Who leaves is told how to come back."""
+    """Show how something goes until `state` gives its end. After Ctrl-C, say how to follow it again."""
     try:
         with _Watching(mode=choose_mode(quiet=quiet)) as display:
             for _ in queue.changes(seconds=1.0):
@@ -349,25 +349,23 @@ def _followed(queue: JobQueue, name: str, state: Callable[[], tuple[str, Any]], 
                 if end is not None:
                     return end
     except KeyboardInterrupt:
-        raise Interrupted("it goes on without you", ["jobs", "watch", name]) from None
-    raise AssertionError("changes come for ever")
+        raise Interrupted("it keeps running on the workers", ["jobs", "watch", name]) from None
+    raise AssertionError("the stream of changes never ends")
 
 
 def _number(word: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", word):
-        raise UsageError(f"{word!r} is not the number of a job", hint="`codeloupe jobs list` shows them")
+        raise UsageError(f"{word!r} is not a job number", hint="`codeloupe jobs list` lists the jobs")
     return int(word)
 
 
 def _some(count: int, sweep_id: str, state: str) -> int:
     if not count:
-        raise UsageError(f"no job of the sweep {sweep_id} {state}", hint="`codeloupe jobs list` shows what there is")
+        raise UsageError(f"no job of the sweep {sweep_id} {state}", hint="`codeloupe jobs list` lists the jobs")
     return count
 
 
 def _sweep_id(word: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{32}", word):
-        raise UsageError(
-            f"{word!r} is neither the number of a job nor the id of a sweep", hint="see `codeloupe jobs list`"
-        )
+        raise UsageError(f"{word!r} is neither a job number nor a sweep id", hint="see `codeloupe jobs list`")
     return word

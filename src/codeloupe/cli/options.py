@@ -42,7 +42,7 @@ _SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "--on-incomplete": ("fail|pass", "exit 3 or 0 if something was not reviewed", {"choices": ["fail", "pass"]}),
 }
 # The ways to name a stored review, for help texts.
-AN_ID = "an id, 4 or more of its first characters, `last`, or `last~1` for the one before"
+AN_ID = "an id or its first characters, `last`, or `last~1`"
 ASKING = ("--reviewer", "--model", "--effort")
 SPENDING = ("--concurrency", "--max-budget-usd", "--max-tokens", "--max-requests", "--wait-for-quota")
 

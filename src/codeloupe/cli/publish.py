@@ -31,10 +31,10 @@ _ANSWERS = {
 _OPINIONS = {Opinion.APPROVE: "approved", Opinion.REQUEST_CHANGES: "changes requested"}
 _STATUSES = {StatusKind.CHECK: ", check run set", StatusKind.COMMIT: ", commit status set", StatusKind.NONE: ""}
 _EPILOG = """\
-GITHUB_TOKEN or GH_TOKEN holds the token, or give a GitHub App (--app-id, --app-key). No agent is asked.
+The token comes from GITHUB_TOKEN or GH_TOKEN, or from a GitHub App (--app-id, --app-key). No agent is called.
 
 Run it again after each push: it updates the summary, posts no comment twice and resolves threads of fixed findings.
-To dismiss a finding on the pull request, a maintainer replies `dismiss: why`, or reacts with a thumb down.
+To dismiss a finding on the pull request, a maintainer replies `dismiss: why`, or reacts with a thumbs down.
 
 exit codes:
   0  posted

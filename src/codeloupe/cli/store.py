@@ -27,12 +27,13 @@ _PLACE = "FILE_OR_URL"
 _NOT_VERIFIED = 3
 _MOST_NAMED = 10
 _EPILOG = """\
-Entries of the target stay as they are, unless --replace is given. After an interruption, run the same command again to
-continue.
+Entries that the target already has are not changed, unless --replace is given. After an interruption, run the same
+command again to continue. Claims on running calls are not copied.
 
-Pipeline runs are in the folder `pipelines` beside a database file, or in the database of a server. A run that is being
-executed is not copied; copy it again when it has stopped. Any machine can continue a run from a server, if the files of
-its pipeline are unchanged when it is copied. A run with `workspace: checkout` continues only on this machine.
+Pipeline runs are stored in the folder `pipelines` next to a SQLite file, or in the database of a server. A run that a
+process is working on is not copied; copy again when it has stopped. On a server, any machine can continue a run, if the
+files of the pipeline are in place and unchanged when it is copied. A run with `workspace: checkout` continues only on
+this machine.
 """
 _TO_SERVER = "codeloupe store migrate --to postgresql://ada@db.example/reviews --dry-run"
 _EXAMPLES = {
@@ -51,7 +52,7 @@ def configure(parser: Parser) -> None:
     about = "copy ledger, history and pipeline runs, and compare both sides"
     copy = add_command(verbs, "migrate", about, _migrate)
     copy.epilog = _EPILOG
-    option(copy, "--from", _PLACE, "the source (default: the file on this machine)", dest="source")
+    option(copy, "--from", _PLACE, "the source (default: the SQLite file)", dest="source")
     option(copy, "--to", _PLACE, "the target (default: the database of the settings)", dest="target")
     flag(copy, "--replace", "replace entries of the target that differ")
     flag(copy, "--dry-run", "show what would be copied, and change nothing")
@@ -73,7 +74,7 @@ def _show(arguments: argparse.Namespace) -> int:
             rows += [("schema", str(database.schema())), ("size", size_of(database.size_bytes()))]
             rows += [(table, f"{number:,}") for table, number in counts_of(database).items()]
         else:
-            rows.append(("size", "nothing is kept yet"))
+            rows.append(("size", "nothing is stored yet"))
         if database.is_made() or not database.is_shared:
             rows.append(("runs", f"{len(_runs_of(database).matching('')):,}"))
     write_result("".join(f"{name:<13}  {value}\n" for name, value in rows))
@@ -81,19 +82,17 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _opened(word: str, *, must_be_there: bool) -> Database:
-    """The database that a word names. Raises UsageError for a word that names none."""
+    """Return the database at a path or URL. Raise UsageError if there is none."""
     if is_postgres(word):
         database = open_database(word, Path())
         if must_be_there and not database.is_made():
-            hint = "check the URL; `codeloupe store show` without one shows what is used here"
-            raise UsageError(f"{terminal(database.name)}: nothing of codeloupe is in this database", hint=hint)
+            hint = "check the URL; `codeloupe store show` without a URL shows the configured database"
+            raise UsageError(f"{terminal(database.name)}: this database contains no data of codeloupe", hint=hint)
         return database
     if "://" in word:
         # What was given is not shown: it may hold a password.
         hint = "give the path of a file, or postgresql://USER@HOST/NAME"
-        raise UsageError(
-            "a database is a file or the URL of a Postgres server, and this URL is of something else", hint=hint
-        )
+        raise UsageError("this URL is not supported: a database is a file or a Postgres server", hint=hint)
     path = Path(word)
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
         path /= DATABASE_NAME
@@ -101,14 +100,14 @@ def _opened(word: str, *, must_be_there: bool) -> Database:
     has_runs = path.name == DATABASE_NAME and os.path.isdir(path.parent / RUNS_DIRECTORY)  # noqa: PTH112 - as above
     if must_be_there and not has_runs and (not os.path.isfile(path) or not path.stat().st_size):  # noqa: PTH113 - as above
         hint = f"give the path of a {DATABASE_NAME}, or postgresql://USER@HOST/NAME"
-        raise UsageError(f"{terminal(str(path))}: there is no database", hint=hint)
+        raise UsageError(f"{terminal(str(path))}: no such database", hint=hint)
     return SqliteDatabase(path)
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
     words = arguments.source or str(state_directory(os.environ)), arguments.target or database_url(os.environ)
     if words[1] is None:
-        raise UsageError("nothing says where to copy to", hint="give --to, or set `database` or CODELOUPE_DATABASE")
+        raise UsageError("no target to copy to", hint="give --to, or set `database` or CODELOUPE_DATABASE")
     mode = choose_mode(quiet=arguments.quiet)
     with (
         _opened(words[0], must_be_there=True) as source,
@@ -125,7 +124,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
             tell = partial(display.count, noun=("run", "runs"))
             done = done.plus(migrate_runs(*runs, room=room, prepare=preparing(runs[1]), tell=tell, **how))
         except KeyboardInterrupt:
-            kept = "what was copied is kept, and the same command continues"
+            kept = "copied entries are kept; run the same command again to continue"
             raise KeyboardInterrupt(kept) from None
         places = f"from  {terminal(source.name)}\nto    {terminal(target.name)}\n"
     write_result(f"{places}{_as_text(done, dry_run=arguments.dry_run)}")
@@ -147,7 +146,7 @@ def _refuse_one_place(source: Database, target: Database) -> None:
     else:
         is_same = source.name == target.name
     if is_same:
-        raise UsageError(f"{terminal(source.name)} is both source and target", hint="give two different places")
+        raise UsageError(f"{terminal(source.name)} is both source and target", hint="give two different databases")
 
 
 class _Counter(Display):
@@ -174,7 +173,7 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
     if any(done.replaced.values()):
         lines.append(f"{'Would replace' if dry_run else 'Replaced'}: {_listed(done.replaced)}.")
     if any(done.there.values()):
-        lines.append(f"In the target already: {_listed(done.there)}.")
+        lines.append(f"Already in the target: {_listed(done.there)}.")
     lines += (terminal(f"{said}.") for said in (*(f"Not copied: {why}" for why in done.left), *done.remarks))
     if dry_run:
         return "\n".join((*lines, "Nothing was changed.\n"))
@@ -187,7 +186,7 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
         for rows, digest, where in sides[:1] if check.is_equal else sides:
             lines.append(f"{check.table:<13}  {rows:>9,}  {digest}{where}")
     if done.is_verified:
-        lines += ["", "Verified: the target has all of this, and the same."]
+        lines += ["", "Verified: the target has identical copies of all of this."]
     return "\n".join(lines) + "\n"
 
 
@@ -204,5 +203,5 @@ def _note_differences(done: Migrated) -> None:
     names = ", ".join(done.different[:_MOST_NAMED])
     more = f" and {len(done.different) - _MOST_NAMED:,} more" if len(done.different) > _MOST_NAMED else ""
     what = counted(len(done.different), "entry is", "entries are")
-    note(f"not verified: {what} not the same in the target: {names}{more}")
-    note("--replace puts those of the source in their place; entries that somebody saves meanwhile differ, too")
+    note(f"not verified: {what} different in the target: {names}{more}")
+    note("replace them with --replace; entries that changed during the copy differ, too")

@@ -18,9 +18,10 @@ from codeloupe.system.process import hide_from_others
 from codeloupe.workers.jobs import QUEUES
 
 _EPILOG = """\
-CODELOUPE_DATABASE, or `database` in your settings, names the database. SIGTERM stops the worker. Jobs that do not end
-within the grace time return to the queue, and another worker continues them without paying twice. Private repositories
-are fetched over https with GITHUB_TOKEN (github.com), GITLAB_TOKEN (gitlab.com) or your git's credential helper.
+Set the database with CODELOUPE_DATABASE, or `database` in your settings. SIGTERM stops the worker: jobs that do not
+finish within the grace time return to the queue, and another worker continues them with the results so far. The
+worker fetches private repositories over https with GITHUB_TOKEN (github.com) or GITLAB_TOKEN (gitlab.com), or with the
+credential helper of your git.
 """
 _TOKENS = {"github.com": ("GH_TOKEN", "GITHUB_TOKEN"), "gitlab.com": ("GITLAB_TOKEN",)}
 
@@ -52,18 +53,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     queues = [name.strip() for name in arguments.queues.split(",") if name.strip()]
     if unknown := [name for name in queues if name not in QUEUES] or not queues:
-        what = f"{unknown[0]!r} is not a queue" if isinstance(unknown, list) else "--queues names no queue"
+        what = f"{unknown[0]!r} is not a queue" if isinstance(unknown, list) else "--queues is empty"
         raise UsageError(what, hint=f"the queues are {', '.join(QUEUES)}")
     if arguments.concurrency < 1 or not (0 <= arguments.grace < 1e9 and 0 < arguments.cache_gb < 1e9):
-        raise UsageError(
-            "--concurrency, --grace and --cache-gb must be above 0", hint="leave them out for the defaults"
-        )
+        raise UsageError("--concurrency, --grace and --cache-gb must be above 0", hint="omit them to use the defaults")
     if arguments.pulse is not None:
         try:
             arguments.pulse.touch()
         except OSError as error:
-            message = f"the file {arguments.pulse} of --pulse cannot be written: {error.strerror}"
-            raise UsageError(message, hint="name a file in a directory that is there, or leave it out") from error
+            message = f"cannot write the --pulse file {arguments.pulse}: {error.strerror}"
+            raise UsageError(message, hint="give a file in an existing directory, or omit --pulse") from error
     set_up_logging(verbose=True)
     if arguments.quiet:
         logging.getLogger("codeloupe").setLevel(logging.WARNING)

@@ -84,13 +84,13 @@ def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
         lines = (finding.suggestion or "").strip().splitlines()
         hint = f" Suggested: {lines[0][:300]}" if len(lines) == 1 else ""
         offer = " New code for these lines:" if finding.replacement else ""
-        green = f"Change {place} until it passes, and no more.{hint}{offer}"
+        green = f"Change {place} until it passes, and nothing else.{hint}{offer}"
         steps.append(PlanStep("green", green, finding.replacement or ""))
     if steps:
         changed = ", ".join(dict.fromkeys(finding.file for finding in planned))
         left = len(ordered) - len(planned)
-        more = f" Then take the other {left} in the same way." if left else ""
-        steps.append(PlanStep("refactor", f"With all tests green, make what was changed clear again: {changed}.{more}"))
+        more = f" Then fix the other {left} in the same way." if left else ""
+        steps.append(PlanStep("refactor", f"With all tests green, clean up the changed code: {changed}.{more}"))
     return tuple(steps)
 
 
@@ -153,21 +153,21 @@ def with_whole_days(query: CommitQuery) -> CommitQuery:
         try:
             day = date(int(found[1]), int(found[3]), int(found[4]))
         except ValueError as error:
-            raise RevisionError(f"{text!r} is no day of the calendar", hint="write it as YYYY-MM-DD") from error
+            raise RevisionError(f"{text!r} is not a valid date", hint="write it as YYYY-MM-DD") from error
         return f"{day.isoformat()} {moment}"
 
     return replace(query, since=timed(query.since, "00:00:00"), until=timed(query.until, "23:59:59"))
 
 
 def describe(query: CommitQuery) -> str:
-    """What a query asks for, as people say it."""
+    """Describe a query in words."""
     parts = [
         f"commits of {query.revision}",
         f"since {query.since}" if query.since else "",
         f"until {query.until}" if query.until else "",
         f"by {query.author}" if query.author else "",
         f"at most {query.max_count:,}" if query.max_count is not None else "",
-        "each that a merge brought in by itself" if query.merges else "",
+        "each merged commit on its own" if query.merges else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -272,13 +272,13 @@ async def review_commit(
             commits, query, newest=part.newest
         )
         if keeper.problem:
-            hint = "the commit is reviewed again; what was answered is not asked again"
+            hint = "retry the commit; finished calls come from the ledger"
             raise StoreError(keeper.problem, hint=hint, retryable=True)
     return reviewed
 
 
 async def give_up_commit(part: SweepPart, reason: str, *, repo: Path, calls: AgentCalls) -> None:
-    """Keep with its sweep that a commit could not be reviewed, and why."""
+    """Store with its sweep that a commit could not be reviewed, and why."""
     (commit,) = await list_commits(await open_repository(repo), CommitQuery(revision=part.commit, max_count=1))
     outcome = CommitReview(commit=commit, category=categorise(commit), experts=(), failure=" ".join(reason.split()))
     keeping = keeping_sweep(
@@ -287,7 +287,7 @@ async def give_up_commit(part: SweepPart, reason: str, *, repo: Path, calls: Age
     async with keeping as keeper:
         await keeper.keep_commit(outcome)
         if keeper.problem:
-            raise StoreError(keeper.problem, hint="the sweep stays unfinished; try the job again", retryable=True)
+            raise StoreError(keeper.problem, hint="the sweep is unfinished; retry the job", retryable=True)
 
 
 def _known(part: SweepPart) -> CommitSweep:
@@ -339,7 +339,7 @@ class AgentDispatcher:
         finished: Callable[[CommitReview], Awaitable[None]] | None = None,
     ) -> None:
         if max_concurrent < 1:
-            raise ValueError(f"max_concurrent is {max_concurrent}, and at least one commit must be reviewed at a time")
+            raise ValueError(f"max_concurrent must be at least 1, not {max_concurrent}")
         self._review, self._finished = review, finished
         self._places = asyncio.Semaphore(max_concurrent)
         # The failure after which nothing more is begun, and what led to it.
@@ -369,7 +369,7 @@ class AgentDispatcher:
         if change is None:
             outcome = replace(commit, failure=commit.failure or "its change cannot be read")
         elif self._lasting_failure:
-            outcome = replace(commit, failure=f"not begun: {self._lasting_failure}")
+            outcome = replace(commit, failure=f"not started: {self._lasting_failure}")
         else:
             outcome = await self._reviewed(commit, change)
             self._note(outcome)
@@ -387,10 +387,10 @@ class AgentDispatcher:
             return replace(commit, failure=f"{error.message} ({error.hint})" if error.hint else error.message)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            # Raised only where somebody wants this task to end, and not something that it waited for.
+            # Raise only if this task itself is cancelled, not if something that it awaited was cancelled.
             if task is None or task.cancelling() > 0:
                 raise
-            return replace(commit, failure="the reviewer gave up: it cancelled itself")
+            return replace(commit, failure="the reviewer cancelled itself")
         except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this commit that failed
             log_failure(_log, error, "the review of commit %s failed", commit.commit.sha[:12])
             return replace(commit, failure=f"unexpected error: {type(error).__name__}: {error}")

@@ -32,16 +32,16 @@ def _all_in(fits: Callable[[Any], bool], kind: Any) -> Callable[[Any], bool]:
 
 _is_text, _is_agent = _is(str), _has("name", "limits", "run")
 _AGENTS = "a list of agents, such as [ScriptedAgent(...)]; names go into Settings(agents=[...])"
-_PATH = "a path, as text or as a Path"
+_PATH = "a path, as a string or a Path"
 # Which parameters (those with a `?` may be None), what they take, and how a hint says it.
 _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("repo workdir file state_directory? clone? log_directory? context_file?", _is(str, os.PathLike), _PATH),
-    ("context base_branch diff_range known_run_id session_id? claude_session_id? run_id?", _is_text, "a text"),
-    ("agent? model? work_tree", _is_text, "a text"),
+    ("context base_branch diff_range known_run_id session_id? claude_session_id? run_id?", _is_text, "a string"),
+    ("agent? model? work_tree", _is_text, "a string"),
     ("fresh since_last needs_agent strict wait_for_approval accept_changes only_begin", _is(bool), "True or False"),
     ("emit watch transcript? on_review_warning? review? ask_person?", callable, "a function"),
     ("settings?", _is(Settings), "codeloupe.Settings(...)"),
-    ("environment? inputs", _all_in(_is_text, Mapping), "a dict of texts by name"),
+    ("environment? inputs", _all_in(_is_text, Mapping), "a dict of strings by name"),
     ("agents", _all_in(_is_agent, Sequence), _AGENTS),
     ("agents_by_name", _all_in(_is_agent, Mapping), "a dict of agents by name"),
     ("timing?", _has("clock", "sleep"), "a Timing, such as codeloupe.testing.instant_timing()"),
@@ -51,7 +51,7 @@ _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         "0 (a person), 1 (a pull request) or 2 (a sweep)",
     ),
     ("runtime?", _has("run_agent"), "a codeloupe.Runtime"),
-    ("own_patterns", _all_in(_is_text, AbstractSet), "a set of texts"),
+    ("own_patterns", _all_in(_is_text, AbstractSet), "a set of strings"),
     ("commit_shas?", _all_in(_is_text, Sequence), "a list of commits"),
     ("timeout timeout_seconds?", _is(int, float), "a number of seconds"),
     ("pipeline", _has("definition"), "codeloupe.Pipeline.load(FILE)"),

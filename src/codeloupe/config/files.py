@@ -48,15 +48,15 @@ def find_repository_file(root: Path) -> Path | None:
 
 
 def mistaken_files(root: Path, user_file: Path | None) -> tuple[str, ...]:
-    """Notes on the files that somebody may take for a repository's settings or their own, and that nobody reads."""
+    """Return notes on files that look like settings of the repository or the user, but are not read."""
     notes = [
-        f"{escape(name)} is not read: the settings of a repository are in {REPOSITORY_FILE_NAMES[0]}"
+        f"{escape(name)} is ignored: the settings of a repository are in {REPOSITORY_FILE_NAMES[0]}"
         for name in _names_in(root)
         if name not in (*REPOSITORY_FILE_NAMES, BASELINE_NAME) and _is_mistaken(name, _STEMS)
     ]
     if user_file is not None:
         notes += [
-            f"{escape(str(user_file.with_name(name)))} is not read: yours are in {user_file}"
+            f"{escape(str(user_file.with_name(name)))} is ignored: your own settings are in {user_file}"
             for name in _names_in(user_file.parent)
             if name != user_file.name and _is_mistaken(name, _STEMS | {"config", "settings"})
         ]
@@ -127,9 +127,9 @@ def read_config_file(
         data = read_regular_file(path, follow_symlinks=follow_symlinks, most=max_bytes + 1)
     except OSError as error:
         what, hint = {
-            None: ("not a regular file", "put a plain text file in its place"),
-            errno.ELOOP: ("a symbolic link, which is not followed", "put the file itself in its place"),
-            errno.ENOENT: ("no such file", "check the name, or write one: `codeloupe config init`"),
+            None: ("not a regular file", "replace it with a plain text file"),
+            errno.ELOOP: ("a symbolic link, which is not followed", "replace it with the file itself"),
+            errno.ENOENT: ("no such file", "check the name, or create one: `codeloupe config init`"),
         }.get(
             error.errno,
             (f"cannot be read: {(error.strerror or 'unknown error').lower()}", "check the file's permissions"),

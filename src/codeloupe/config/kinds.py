@@ -124,7 +124,7 @@ def list_of(
 
     def accept(value: object) -> tuple[object, ...]:
         if not isinstance(value, list | tuple) or len(value) < least:
-            raise ValueError("not such a list")
+            raise ValueError("not a list of this kind")
         if len(value) > most:
             raise Wrong(Mistake(f"more than {most:,} entries", found=False))
         return tuple(read_each((index, entry, each) for index, each in enumerate(value)).values())
@@ -202,7 +202,7 @@ _branch = _if(lambda value: not _text(value).startswith("-") and value.isprintab
 def _pattern(value: object) -> str:
     text: str = _text(value)
     if problem := check_pattern(text):
-        raise Wrong(Mistake(f"expected a pattern that makes sense: {problem}", found=False))
+        raise Wrong(Mistake(f"invalid pattern: {problem}", found=False))
     return text
 
 
@@ -236,20 +236,20 @@ WHOLE_NUMBER = whole_number(1_000_000_000)
 PASSES = whole_number(10)
 SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)
 DOLLARS = Kind("an amount of dollars above 0", _above_zero, _ABOVE_ZERO, float)
-TEXT = Kind("a text", _text, _SOME_TEXT, str.strip, is_text=True)
-BRANCH = Kind("the name of a branch as text", _branch, _SOME_TEXT, str.strip, is_text=True)
+TEXT = Kind("a string", _text, _SOME_TEXT, str.strip, is_text=True)
+BRANCH = Kind("the name of a branch", _branch, _SOME_TEXT, str.strip, is_text=True)
 NAME = Kind("a name of letters, digits, - and _, such as payments", _name, _NAME_SCHEMA, str.strip, is_text=True)
 NAMES = list_of(
     NAME, "a list of names of letters, digits, - and _, such as [correctness, security]", from_text=comma_list
 )
 DATABASE = Kind(_A_DATABASE, _database, _SOME_TEXT, str.strip, is_text=True)
-PATTERN = Kind("a pattern as text", _pattern, _SOME_TEXT, is_text=True)
+PATTERN = Kind("a pattern", _pattern, _SOME_TEXT, is_text=True)
 PATTERNS = list_of(PATTERN, 'a list of patterns, such as ["src/**", "*.py"]', from_text=comma_list)
 COMMAND = list_of(TEXT, "a program and its arguments as a list, such as [my-reviewer, --quick]", from_text=shlex.split)
 ARGUMENTS = list_of(TEXT, "a list of arguments, such as [--mode, quick]", from_text=shlex.split)
 SEVERITY = Kind("critical, high, medium or low (or P0 to P3)", _severity, _SEVERITY_SCHEMA, str.strip, _SEVERITIES)
 
-_LINE = Kind("a text of at most 400 characters", _text_up_to(400), {**_SOME_TEXT, "maxLength": 400}, is_text=True)
+_LINE = Kind("text of at most 400 characters", _text_up_to(400), {**_SOME_TEXT, "maxLength": 400}, is_text=True)
 
 
 def _lines(expected: str, *, least: int = 0) -> Kind:
@@ -266,16 +266,16 @@ def _frozen(**keys: object) -> Mapping[str, object]:
 
 
 _EXPERT = group(
-    "a group with focus, and perhaps description, brief, sceptical_of, do_not_flag, paths and severity_guide",
+    "a group with focus, and optionally description, brief, sceptical_of, do_not_flag, paths and severity_guide",
     {
         "description": _LINE,
         "brief": _LINE,
-        "focus": _lines("a list of texts, at least one", least=1),
-        "sceptical_of": _lines("a list of texts"),
-        "do_not_flag": _lines("a list of texts"),
+        "focus": _lines("a list of strings, at least one", least=1),
+        "sceptical_of": _lines("a list of strings"),
+        "do_not_flag": _lines("a list of strings"),
         "paths": _lines('a list of patterns, such as ["src/**", "*.py"]'),
         "severity_guide": group(
-            "texts by severity, such as {high: data is lost}", dict.fromkeys(_SEVERITIES, _LINE), make=_frozen
+            "a text for each severity, such as {high: data is lost}", dict.fromkeys(_SEVERITIES, _LINE), make=_frozen
         ),
     },
     make=_frozen,
@@ -291,7 +291,11 @@ def _read_experts(value: object) -> Mapping[Any, object]:
     experts = {str(name): each for name, each in value.items()}
     # Of a wrong name the key itself is shown, not its value.
     wrong = {name: f"expected {NAME.expected}, found {quote(name)}" for name in experts if not _NAME.fullmatch(name)}
-    wrong |= {name: f"`{name}` means the experts of an ordinary review" for name in experts if name == "default"}
+    wrong |= {
+        name: f"`{name}` is reserved: it means the experts of an ordinary review"
+        for name in experts
+        if name == "default"
+    }
     mistakes = [Mistake(what, (name,), found=False) for name, what in wrong.items()]
     return FrozenDict(read_each([(name, _EXPERT, each) for name, each in experts.items()], mistakes))
 
@@ -306,9 +310,9 @@ OWN_EXPERTS = Kind(
         "maxProperties": MOST_EXPERTS,
     },
 )
-_EXPERT_NAMES = list_of(NAME, "a list of names of experts, at least one", least=1, most=MOST_EXPERTS)
+_EXPERT_NAMES = list_of(NAME, "a list of expert names, at least one", least=1, most=MOST_EXPERTS)
 COMMIT_EXPERTS = group(
-    "lists of names of experts by category of a commit, such as {bug_fix: [reliability, tests]}",
+    "lists of expert names by commit category, such as {bug_fix: [reliability, tests]}",
     {category.value: _EXPERT_NAMES for category in CommitCategory},
     make=_frozen,
 )

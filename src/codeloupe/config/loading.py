@@ -22,7 +22,7 @@ from codeloupe.config.schema import ABOUT, KEYS, USER_KEYS, Settings, default_te
 from codeloupe.config.yaml import Node, Problem, closest, escape, quote
 
 FROM_FORK = "because this is a pull request from a fork"
-_FROM_UNKNOWN = "because this is a pull request from an unknown place"
+_FROM_UNKNOWN = "because this is a pull request from an unknown source"
 # Two variables that name the repository of a change and the one it goes to, where both are set.
 _PAIRS = (
     ("CI_MERGE_REQUEST_SOURCE_PROJECT_ID", "CI_MERGE_REQUEST_PROJECT_ID"),
@@ -165,7 +165,7 @@ def _file_layer(source: ConfigText | None, kind: OriginKind) -> _Layer:
             what = f"{yaml.plain_or_quoted(key.text)}: unknown key"
             problems.append(Problem(place, what, unknown_key_hint(key.text), key.line))
         elif kind is OriginKind.REPOSITORY and key.text in USER_KEYS:
-            what = f"{key.text}: a repository cannot set this, since it decides what runs here and where keys go"
+            what = f"{key.text}: a repository cannot set this, because it decides what runs and where keys are sent"
             hint = f"set it in your own configuration file, or as {_PREFIX}{key.text.upper()}"
             problems.append(Problem(place, what, hint, key.line))
         elif key.text not in values:
@@ -181,7 +181,7 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
         key = name.removeprefix(_PREFIX)
         if name == _HOME and text and not Path(text).is_absolute():
             what = f"expected an absolute path, found {quote(text)}"
-            problems.append(Problem(name, what, "give the whole path, so that it is not within a work tree"))
+            problems.append(Problem(name, what, "give an absolute path outside of any work tree"))
         if name in (key, _HOME) or not text.strip():
             continue
         if key.isupper() and key.lower() in KEYS:
@@ -236,7 +236,7 @@ def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:
         return "put it in quotes"
     if origin.kind in (OriginKind.ENVIRONMENT, OriginKind.FLAG):
         is_text = ABOUT[key].kind.from_text is not None
-        return f"change or leave out {origin.where}" if is_text else "set it in a configuration file"
+        return f"change or remove {origin.where}" if is_text else "set it in a configuration file"
     return hint
 
 

@@ -32,10 +32,10 @@ _SYNONYMS = {"files": "include", "ignore": "exclude", "paths": "include", "thres
 # By what both parsers' messages contain: what is wrong, what to do, and whether it is so where the open part began.
 _EXPLANATIONS = (
     ("tab character", "a tab is used for indentation", "indent with spaces", False),
-    ("mapping values are not", "there is a `:` where no key can be", "put a value that holds `: ` in quotes", False),
+    ("mapping values are not", "unexpected `:`", "put a value that contains `: ` in quotes", False),
     ("',' or", "this bracket is not closed", "add the missing bracket or comma", True),
     ("unexpected end of", "this quote is not closed", "add the closing quote", True),
-    ("expected ':'", "this line is no `key: value`", "write `key: value`, with a colon", True),
+    ("expected ':'", "this line is not `key: value`", "write `key: value`, with a colon", True),
     ("alphabetic", "a plain value cannot begin with `*` or `&`", 'put it in quotes, such as "*.py"', True),
     ("undefined alias", "this alias has no anchor before it", "put a value that begins with `*` in quotes", False),
     ("node content", "a value is missing here", "put the value in quotes", False),
@@ -248,10 +248,10 @@ def _explained(name: str, text: str, error: Any) -> Problem:
     """A parser's error (a YAMLError, marked with its place or not) for somebody who does not know the grammar."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
-        return Problem(escape(name), "not valid YAML", "compare it with what `codeloupe config init` writes")
+        return Problem(escape(name), "not valid YAML", "compare it with the output of `codeloupe config init`")
     message, character = str(error.problem), text[mark.index : mark.index + 1]
     message = "tab character" if "cannot start any token" in message and character == "\t" else message
-    what, hint, is_open = f"not valid YAML: {escape(message)}", "check indentation and quotes of this line", False
+    what, hint, is_open = f"not valid YAML: {escape(message)}", "check the indentation and quotes of this line", False
     what, hint, is_open = next((row[1:] for row in _EXPLANATIONS if row[0] in message), (what, hint, is_open))
     mark = (error.context_mark if is_open else None) or mark
     return Problem(f"{escape(name)}:{mark.line + 1}:{mark.column + 1}", what, hint, mark.line + 1)
@@ -288,7 +288,7 @@ def _composed(name: str, text: str, limits: Limits, parser: Any) -> Node | None:
         if depth > limits.depth:
             raise _refused(name, line, f"nested more than {limits.depth} levels deep", "flatten this value")
         if values > limits.values:
-            what = f"more than {limits.values:,} values, aliases written out"
+            what = f"more than {limits.values:,} values after expanding aliases"
             raise _refused(name, line, what, "shorten the file")
         if isinstance(node, parser.SequenceNode):
             return ListNode(line, tuple(tree(item, depth + 1) for item in node.value))

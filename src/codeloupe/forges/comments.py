@@ -27,8 +27,8 @@ from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose,
 
 # What GitHub takes, in characters; no other forge takes less.
 LONGEST_BODY = 65_536
-_CUT = "\n\n… cut here: a comment has no more than 65,536 characters; the saved review has the rest."
-_HOW_TO_DISMISS = "<sub>To set it aside: reply <code>dismiss: why</code>, or react with 👎.</sub>"
+_CUT = "\n\n… truncated: a comment has at most 65,536 characters. The saved review is complete."
+_HOW_TO_DISMISS = "<sub>To dismiss it, reply <code>dismiss: why</code> or react with 👎.</sub>"
 # Together with the head the sections stay below what a comment may hold.
 _LISTS = (20, 4_000)
 _ANSWERS = {
@@ -82,7 +82,7 @@ class DiffPlaces:
             return "its file is not in the pull request's diff"
         hunks = self._hunks[finding.file]
         if hunks is None:
-            return f"{self._forge} shows no diff of its file"
+            return f"{self._forge} does not show the diff of its file"
         last_line = max(finding.last_line, finding.first_line)
         at = bisect_left(hunks, finding.first_line, key=lambda hunk: hunk.last)
         if at == len(hunks) or hunks[at].first > last_line:
@@ -151,7 +151,7 @@ def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker
 
 
 def answer_body(kind: AnswerKind, key: str, *, head: str, why: str, marker: Marker) -> str:
-    """What is said in a thread of ours; `why` is plain text."""
+    """Return the reply for a thread of ours; `why` is plain text."""
     reason = f": {_note(redact(why))}" if why else "."
     return f"{marker.line(Mark(MarkKind(kind.value), key))}\n{_ANSWERS[kind]} at {code_span(head[:12])}{reason}"
 
@@ -166,7 +166,7 @@ def review_body(opinion: Opinion, comments: int, *, head: str, marker: Marker) -
 
 
 def fitted_body(body: str) -> str:
-    """The body, cut to what a comment may have, with words about it."""
+    """Return the body, truncated to the length of a comment, with a note about it."""
     if len(body) <= LONGEST_BODY:
         return body
     kept = body[: LONGEST_BODY - len(_CUT) - 10]

@@ -35,7 +35,7 @@ MOST_LIMITED = 6
 _MOST_ATTEMPTS = 3
 # Forges ask for a second between requests that make something; a few at once do no harm.
 _AT_ONCE = 10
-AGAIN = "run it again; what was posted is known then and not posted twice"
+AGAIN = "run the command again; it does not post anything twice"
 
 
 class Patience(Struct):
@@ -50,7 +50,7 @@ class Patience(Struct):
         """Wait as a forge asks. Raises ForgeError when that is too long, or too often."""
         if times >= MOST_LIMITED or self.waited_seconds + seconds > self.most_seconds:
             raise ForgeError(
-                f"{whose}'s rate limit is reached; it asks to wait {duration(seconds)} more", status=status, hint=AGAIN
+                f"{whose}'s rate limit is reached; retry in {duration(seconds)}", status=status, hint=AGAIN
             )
         await self.pause(seconds)
 
@@ -201,7 +201,7 @@ class _Run:
                 await self._post(comments, Opinion.COMMENT)
                 await self._post((), opinion)
             elif len(comments) == 1:
-                why = f"{self._forge.forge} took no comment on its lines"
+                why = f"{self._forge.forge} rejected a comment on its lines"
                 self._add(refused=model.WithoutComment(comments[0].finding, why))
             else:
                 half = len(comments) // 2
@@ -274,7 +274,7 @@ class _Run:
 
     async def _withdraw(self, opinion: model.StandingOpinion) -> None:
         await self._sending.breathe()
-        await self._forge.withdraw_review(opinion.review_id, f"It does not hold any more at {self._head[:12]}.")
+        await self._forge.withdraw_review(opinion.review_id, f"It no longer applies at {self._head[:12]}.")
         self._add(withdrawn=opinion)
 
     async def _write_summary(self) -> None:
@@ -284,7 +284,7 @@ class _Run:
             check_current(self._plan.review, await self._forge.read_head())
         except HeadMoved as error:
             self._is_over = True
-            raise HeadMoved(f"{self._posted_so_far()}, since new commits arrived", hint=error.hint) from error
+            raise HeadMoved(f"{self._posted_so_far()}, because new commits arrived", hint=error.hint) from error
         body = summary_body(self._plan, self._done.refused, marker=self._marker)
         known = self._summaries(self._plan.pull_request.comments)
         change = model.SummaryChange.UNCHANGED
@@ -296,7 +296,7 @@ class _Run:
             except ForgeRefused as error:
                 if error.status not in GONE:
                     raise
-                # Somebody has deleted it since it was read.
+                # It was deleted after it was read.
                 known = []
         if known:
             self._done = replace(self._done, summary=change, summary_url=known[0].url)
@@ -313,7 +313,7 @@ class _Run:
             f"answered {counted(len(done.answered), 'thread', 'threads')}" if done.answered else "",
             f"withdrew {counted(len(done.withdrawn), 'opinion', 'opinions')}" if done.withdrawn else "",
         ]
-        return f"{', '.join(filter(None, parts))} for {self._head[:12]}, but neither summary nor status"
+        return f"{', '.join(filter(None, parts))} for {self._head[:12]}, but no summary and no status"
 
     def _summaries(self, comments: Sequence[PostedComment]) -> list[PostedComment]:
         """The comments that are by us and bear the mark of a summary, the oldest first."""

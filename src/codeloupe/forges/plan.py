@@ -101,15 +101,17 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
     """
     reviewed, name, head = review.scope.head, pull_request.name, pull_request.head
     if reviewed is None:
-        what = "this review is of an index or a working tree, not of a commit, so it cannot be that of a pull request"
-        raise UsageError(what, hint="review the commits, such as codeloupe review origin/main...HEAD")
+        what = "this review is for an index or a working tree, not for a commit of a pull request"
+        raise UsageError(what, hint="review the commits, for example `codeloupe review origin/main...HEAD`")
     if reviewed != head:
         is_merge = reviewed == pull_request.merge_commit
-        hint = pull_request.merge_hint if is_merge else "review the newest commit; a run for it may be under way"
-        at = f"{name} is at {head[:12]}, the review is for {reviewed[:12]}"
+        hint = (
+            pull_request.merge_hint if is_merge else "review the newest commit; another run may be doing that already"
+        )
+        at = f"{name} is at {head[:12]}, but the review is for {reviewed[:12]}"
         raise HeadMoved(f"{at}; nothing was posted", hint=hint)
     if not pull_request.is_open:
-        raise ForgeError(f"{name} is closed; nothing was posted", hint="reopen it, or leave it")
+        raise ForgeError(f"{name} is closed; nothing was posted", hint="reopen it to publish")
 
 
 def _matching(threads: Sequence[OwnThread], places: DiffPlaces) -> _ThreadsAbout:
@@ -276,9 +278,9 @@ def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThrea
     said = [*pull_request.comments, *(first for thread in pull_request.threads for first in thread.comments[:1])]
     if others := sum(one.is_ours and marker.looks_marked(one.body) for one in said):
         which = counted(others, "comment", "comments")
-        yield f"{which} of this account bear a mark that was signed with another key, and were left alone"
+        yield f"{which} of this account were signed with another key, and were not changed"
     if pull_request.unasked:
-        yield f"{counted(pull_request.unasked, 'person', 'people')} may have dismissed findings, too many to ask about"
+        yield f"{counted(pull_request.unasked, 'person', 'people')} may have dismissed findings: too many to check"
     if len(pull_request.files) < pull_request.changed_files:
         which = f"{len(pull_request.files):,} of {counted(pull_request.changed_files, 'file', 'files')}"
-        yield f"{pull_request.forge} shows the diff of {which}; findings in the others have no comment of their own"
+        yield f"{pull_request.forge} shows the diff of {which}; findings in the other files have no comment"

@@ -100,7 +100,7 @@ async def _target(request: PublishRequest, endpoints: Endpoints, environment: Ma
     if request.repository:
         named = address.parse_repository(request.repository)
         if target.owner and not target.is_same_repository(named):
-            raise UsageError("--pr and --repo-name name two repositories", hint="give one of them")
+            raise UsageError("--pr and --repo-name name different repositories", hint="give one of them")
         target = replace(named, number=target.number)
     if path := environment.get("GITHUB_EVENT_PATH", ""):
         event = _content(Path(path), _MOST_JSON_BYTES, "the event file of GitHub Actions")
@@ -132,7 +132,7 @@ def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
             "no token for GitHub is set", hint="set GITHUB_TOKEN or GH_TOKEN, or give --app-id and --app-key FILE"
         )
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ForgeRefused("the token for GitHub holds characters that no token has", hint="set GITHUB_TOKEN again")
+        raise ForgeRefused("the token for GitHub contains invalid characters", hint="set GITHUB_TOKEN again")
     return Login(token=token)
 
 
@@ -155,14 +155,14 @@ def _content(path: Path, most_bytes: int, what: str) -> bytes:
             data = file.read(most_bytes + 1)
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
-        raise UsageError(f"cannot read {what} {path}: {reason}", hint="give a file that can be read") from error
+        raise UsageError(f"cannot read {what} {path}: {reason}", hint="give a readable file") from error
     if len(data) > most_bytes:
         raise UsageError(f"{what} {path} is larger than {most_bytes:,} bytes", hint="give the right file")
     return data
 
 
 def read_review(text: bytes, *, name: str) -> Review:
-    """The review in a report, which may come from a job that nobody trusts.
+    """Return the review in a report, which may come from an untrusted job.
 
     Raise UsageError for anything that is not a report of version 1. Fields that are not known are ignored.
     """
@@ -185,7 +185,7 @@ def _concluded(review: Review) -> Review:
     shown = conclude(review)
     if (shown.complete, shown.exit_code) == (review.complete, review.exit_code):
         return shown
-    gap = FailedUnit("the report", (), "its outcome does not follow from its findings and its coverage")
+    gap = FailedUnit("the report", (), "its outcome contradicts its findings and its coverage")
     coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, gap))
     return conclude(replace(review, coverage=coverage))
 
@@ -202,7 +202,7 @@ def _finite(digits: str) -> float:
 def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
     """The document in the words of this version, without findings. What every review must say is read by `[...]`."""
     if document["schema_version"] != 1:
-        raise ValueError("its version is another")
+        raise ValueError("it has another version")
     usage = document["usage"]
     coverage = document["coverage"]
     policy = document["policy"]

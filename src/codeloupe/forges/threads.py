@@ -54,7 +54,7 @@ class SigningKey(Confidential, frozen=True):
         """Raises UsageError for a secret that is too short to be one."""
         if len(secret.strip()) < 16:
             what = "the signing key has fewer than 16 characters"
-            raise UsageError(what, hint="give a long random text, such as that of `openssl rand -hex 32`")
+            raise UsageError(what, hint="use a long random string, such as the output of `openssl rand -hex 32`")
         return cls(hashlib.sha256(b"codeloupe publish\0" + secret.strip().encode()).digest())
 
     @classmethod

@@ -64,7 +64,7 @@ async def read_change(repository: Repository, sides: Sides) -> Change:
         repository.known.entries[sides] = present
     if not is_whole:
         hidden = (file.path for file in files if file.binary and not file.hunks)
-        unreadable |= dict.fromkeys(hidden, "binary, and too large to look into")
+        unreadable |= dict.fromkeys(hidden, "binary, and too large to inspect")
     readable = tuple(file for file in files if file.path not in unreadable)
     return Change(sides.scope, readable, tuple(unreadable.items()), nested)
 
@@ -161,7 +161,7 @@ def _check_listed(repository: Repository, output: bytes) -> list[str]:
             name = row.partition(b"\t")[2]
             if name and not row.startswith(b"? ") and {b"", b".", b"..", b".git"} & set(name.lower().split(b"/")):
                 message = f"the index of {repository.root} is damaged or forged: it names {os.fsdecode(name)!r}"
-                hint = "git reset makes a new one; do not trust the origin of this repository"
+                hint = "run `git reset` to rebuild it; do not trust the source of this repository"
                 raise NotARepository(message, hint=hint)
     return [os.fsdecode(name) for name in _ASSUMED.findall(output)]
 
@@ -175,14 +175,14 @@ def _problems(root: Path, names: Iterable[str]) -> dict[str, str]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            problem = (error.strerror or "cannot be looked at").lower()
+            problem = (error.strerror or "cannot be inspected").lower()
         else:
             if stat.S_ISDIR(facts.st_mode) or stat.S_ISLNK(facts.st_mode):
                 continue
             if not stat.S_ISREG(facts.st_mode):
                 problem = "a pipe, a socket or a device, not a file"
             elif facts.st_size > _MAX_FILE_BYTES:
-                problem = f"{facts.st_size:,} bytes, more than can be compared"
+                problem = f"{facts.st_size:,} bytes, too large to compare"
             elif os.access(root / name, os.R_OK):
                 continue
             else:
@@ -197,7 +197,7 @@ def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
     """The files of git's list, without hunks but with its counts, and the patch after it. Raises DiffSyntaxError."""
     head, end, patch = data.partition(b"\0\0")
     if head and not end and not head.endswith(b"\0"):
-        _refuse_list("its last record is cut off")
+        _refuse_list("its last record is truncated")
     records = iter(head.removesuffix(b"\0").split(b"\0") if head else ())
     files: list[FileChange] = []
     counted = 0
@@ -214,7 +214,7 @@ def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
             while counted < len(files) and (files[counted].old_path or paths[0], files[counted].path) != paths:
                 counted += 1
             if counted == len(files):
-                _refuse_list(f"numstat counts {paths[1]!r}, which is not in its place in the raw list")
+                _refuse_list(f"numstat counts {paths[1]!r}, which is missing at this position of the raw list")
             binary = b"-" in numbers.group(1, 2)
             counts = None if binary else (int(numbers[1]), int(numbers[2]))
             files[counted] = replace(files[counted], binary=binary, counts=counts)
@@ -230,7 +230,7 @@ def _listed_file(raw: re.Match[bytes], old_path: str, new_path: str) -> FileChan
         hint = "resolve and add it, or abort the merge, then run again"
         raise RepositoryBusy(f"{new_path!r} has unresolved conflicts", hint=hint)
     if letter not in _STATUSES:
-        _refuse_list(f"{new_path!r} has the status {letter!r}, which means nothing here")
+        _refuse_list(f"{new_path!r} has the unexpected status {letter!r}")
     old_mode, new_mode, old_blob, new_blob = (value if value.strip("0") else None for value in sides)
     paths = None if letter == "A" else old_path, None if letter == "D" else new_path
     similarity = int(score) if score and letter in "RC" else None
@@ -239,7 +239,7 @@ def _listed_file(raw: re.Match[bytes], old_path: str, new_path: str) -> FileChan
 
 
 def _refuse_list(problem: str) -> NoReturn:
-    raise DiffSyntaxError(f"git's list of changed files cannot be read: {problem}", hint="run it again")
+    raise DiffSyntaxError(f"git's list of changed files cannot be read: {problem}", hint="retry")
 
 
 def reconcile(patched: tuple[FileChange, ...], listed: tuple[FileChange, ...]) -> tuple[FileChange, ...]:
@@ -274,5 +274,5 @@ def reconcile(patched: tuple[FileChange, ...], listed: tuple[FileChange, ...]) -
 
 
 def _disagree(file: FileChange) -> NoReturn:
-    hint = "the repository may have changed while it was read; run it again"
+    hint = "the repository may have changed during the review; retry"
     raise DiffSyntaxError(f"git's list of changed files and its patch disagree on {file.path!r}", hint=hint)

@@ -135,13 +135,13 @@ def failure(verb: str, completed: Completed) -> GitFailed:
     below = takewhile(lambda line: line[0].isspace(), lines[start + 1 :])
     words = " ".join(line.strip() for line in (*lines[start : start + 1], *below)) or "no message"
     if "Permission denied" in stderr:
-        hint = "make the file readable for this user, or leave it out with --exclude"
+        hint = "make the file readable for this user, or skip it with --exclude"
     elif any(sign in stderr for sign in ("unable to read", "bad object", "could not get object", "missing blob")):
         hint = "objects are missing: in a partial or shallow clone, fetch them first (git fetch --refetch --no-filter)"
     elif "index file" in stderr or "bad signature" in stderr:
-        hint = "the index is damaged: `git status` says more, `git reset` rebuilds it"
+        hint = "the index is damaged: run `git reset` to rebuild it"
     else:
-        hint = "`git fsck` shows whether the repository is sound"
+        hint = "run `git fsck` to check the repository"
     message = f"git {verb} failed (exit {completed.exit_code}): {words}"
     return GitFailed(message, program="git", status=completed.exit_code, stderr=stderr, hint=hint)
 

@@ -105,7 +105,7 @@ def _checked_date(text: str) -> str:
 def _commit(record: bytes) -> Commit:
     fields = record.split(b"\0", 7)
     if len(fields) != 8:
-        raise GitFailed("git log gave a record that cannot be read", program="git", status=0)
+        raise GitFailed("cannot parse a record of git log", program="git", status=0)
     author, email, subject, body = (fields[index].decode("utf-8", "replace") for index in (2, 3, 5, 6))
     # A commit may state any number, or none; what no calendar holds becomes the nearest moment that one does.
     last = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
@@ -229,14 +229,12 @@ def parse_combined(output: bytes) -> dict[str, OwnPart]:
         if line.startswith(b"diff --") and (found := _COMBINED_FILE.fullmatch(line)) is not None:
             name = unquote(found[1])
             if name is None:
-                raise DiffSyntaxError(
-                    f"git's combined diff of a merge names a file in a way that cannot be read: {found[1][:80]!r}"
-                )
+                raise DiffSyntaxError(f"cannot parse a file name in git's combined diff of a merge: {found[1][:80]!r}")
             places = parts[decode_path(name)] = []
         elif line.startswith(b"@@@"):
             hunk = _COMBINED_HUNK.match(line)
             if hunk is None or places is None:
-                raise DiffSyntaxError(f"git's combined diff of a merge cannot be read: {line[:80]!r}")
+                raise DiffSyntaxError(f"cannot parse git's combined diff of a merge: {line[:80]!r}")
             first, count = int(hunk[1]), int(hunk[2]) if hunk[2] else 1
             places.append((first, first + max(count, 1)))
     return {path: tuple(sorted(found)) or None for path, found in parts.items()}
@@ -274,7 +272,7 @@ async def pushed_ranges(
 
 async def _range_of(repository: Repository, ref: PushedRef, tracked: Sequence[str]) -> PushedRange:
     if ref.local is None:
-        return PushedRange(ref.name, None, "it is deleted at the remote")
+        return PushedRange(ref.name, None, "this push deletes it")
     head = await resolve(repository, ref.local)
     known = list(tracked)
     if ref.remote and (await try_git(repository.place, "cat-file", "-e", f"{ref.remote}^{{commit}}")).exit_code == 0:
@@ -282,7 +280,7 @@ async def _range_of(repository: Repository, ref: PushedRef, tracked: Sequence[st
     listed = await git(repository.place, "rev-list", head, "--not", *known, "--")
     commits = tuple(listed.decode("ascii").split())
     if not commits:
-        return PushedRange(ref.name, None, "the remote has this commit")
+        return PushedRange(ref.name, None, "the remote already has this commit")
     # Compared from the point at which the pushed commits left what the remote has; else from nothing at all.
     start = "0" * len(head)
     for one in known:

@@ -79,8 +79,8 @@ _NOTABLE = regex(
 )
 # Words must follow it: the last removed line of a hunk that counts too few could look the same.
 _MAIL_SIGNATURE = regex(rb"-- ?\n(?!diff )[^-+ @\\\n]")
-_MAKE_AGAIN = "make the diff again, for example with `git diff > change.diff`, and do not edit it"
-_NO_COLOR = "the text has colour codes in it: make the diff with --no-color"
+_MAKE_AGAIN = "create the diff again, for example with `git diff > change.diff`, and do not edit it"
+_NO_COLOR = "the diff contains colour codes: create it with --no-color"
 # Lines that begin something which cannot be read: why not, and what to do.
 _REFUSED = (
     (
@@ -88,18 +88,18 @@ _REFUSED = (
         "this is a combined diff of a merge, whose lines have no single old side",
         "review the merge against its first parent: git diff MERGE^1 MERGE",
     ),
-    (regex(rb"\* "), "this file has unresolved conflicts", "resolve and add it, then make the diff again"),
-    (regex(rb"\x1b"), "this line begins with a colour code, so the files cannot be read", _NO_COLOR),
+    (regex(rb"\* "), "this file has unresolved conflicts", "resolve and add it, then create the diff again"),
+    (regex(rb"\x1b"), "this line begins with a colour code, so the diff cannot be parsed", _NO_COLOR),
     (
         regex(rb"[Cc](?i:ontent-)"),
-        "this mail is coded, so its lines are not those of the diff",
+        "this mail is encoded, so its lines are not the lines of the diff",
         "save the patch as plain text, as `git format-patch` writes it",
     ),
     (regex(rb"@@ -"), "this hunk does not follow the header of a file or another hunk", _MAKE_AGAIN),
     (
         regex(rb"Submodule [^\n]+ [0-9a-f]{4,64}\.{2,3}[0-9a-f]{4,64}(?: \([a-z ]+\))?:?\n"),
         "a submodule changed here and only its log is shown",
-        "make the diff with --submodule=short",
+        "create the diff with --submodule=short",
     ),
 )
 # As those, but in the text of a commit they are words like any other.
@@ -110,7 +110,7 @@ _UNSHOWN = (
             rb"|Binary file [^\n]+ has changed\n|Cannot display: "
         ),
         "a file changed here and the diff does not show how",
-        "make the diff with `git diff --no-index old new`, which shows files on one side only and binary ones",
+        "create the diff with `git diff --no-index old new`, which includes binary files and files on one side only",
     ),
 )
 _BINARY = regex(rb"Binary files ([^\n]+) differ\n")
@@ -152,7 +152,7 @@ class _Text(Struct, frozen=True):
         """Where the newline of this line is. Raises DiffSyntaxError when the text ends in the middle of the line."""
         end = self.data.find(b"\n", position)
         if end < 0:
-            raise self.refusal(position, "the text ends in the middle of a line, so the diff may be cut off")
+            raise self.refusal(position, "the text ends in the middle of a line, so the diff may be truncated")
         return end
 
     def refusal(self, position: int, problem: str, *, hint: str = _MAKE_AGAIN) -> DiffSyntaxError:
@@ -169,8 +169,8 @@ class _Text(Struct, frozen=True):
         if not name or b"\0" in name:
             raise self.refusal(position, "expected the name of a file")
         if name.startswith(b"/") or b".." in name.split(b"/"):
-            hint = "make the diff in the root directory of the repository, with relative names"
-            raise self.refusal(position, "the name of the file leads out of the repository", hint=hint)
+            hint = "create the diff in the root directory of the repository, with relative paths"
+            raise self.refusal(position, "the path points outside the repository", hint=hint)
         return decode_path(name)
 
 
@@ -198,7 +198,7 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
         return ()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         hint = "let git write the file itself: git diff --output=change.diff"
-        raise DiffSyntaxError("line 1: this text is UTF-16, and a diff is bytes as git wrote them", hint=hint)
+        raise DiffSyntaxError("line 1: the file is encoded as UTF-16, but git writes diffs as plain bytes", hint=hint)
     data = data.removeprefix(b"\xef\xbb\xbf")
     # git ends its own lines with LF; if each line ends with CRLF, a tool has put the CRs in.
     if data.partition(b"\n")[0].endswith(b"\r") and data.count(b"\r\n") == data.count(b"\n"):
@@ -217,7 +217,7 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
     if not files:
         hint = "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`"
         raise DiffSyntaxError(
-            "line 1: this is no diff: expected a `diff --git` line, or a `---` and a `+++` line, and found neither",
+            "line 1: not a diff: expected a `diff --git` line, or a `---` and a `+++` line",
             hint=_NO_COLOR if b"\x1b[" in data else hint,
         )
     return tuple(files)
@@ -244,7 +244,7 @@ def _read_sections(text: _Text) -> Iterator[FileChange]:
             # A line after a hunk that looks like its own: its header counts too few. The end of a mail is none.
             is_like_one = data.startswith((b"+", b"-", b" ", b"\\"), after) and not _NAME_LINES.match(data, after)
             if is_like_one and not _MAIL_SIGNATURE.match(data, after):
-                raise text.refusal(after, "this line comes after the last one that the hunk header counts")
+                raise text.refusal(after, "this line exceeds the line counts of the hunk header")
         yield change
 
 
@@ -340,7 +340,7 @@ def _read_git_section(text: _Text, position: int) -> tuple[FileChange, int]:
     else:
         is_bare = change.similarity in (None, 100) and len(fields) > 1
     if not hunks and not binary and not is_bare:
-        hint = "make the diff again, without options that leave lines out (-w, --irreversible-delete)"
+        hint = "create the diff again, without options that omit lines (-w, --irreversible-delete)"
         raise text.refusal(position, "this section ends before it says what changed in the file", hint=hint)
     return change, end
 
@@ -351,7 +351,7 @@ def _read_header(text: _Text, start: int) -> tuple[dict[str, bytes], int]:
     while match := _EXTENDED.match(text.data, position):
         label, value = (group for group in match.groups() if group is not None)
         if label.decode() in fields:
-            raise text.refusal(position, "this header line is given twice")
+            raise text.refusal(position, "duplicate header line")
         fields[label.decode()] = value
         position = match.end()
     if position < len(text.data):
@@ -381,7 +381,9 @@ def _read_content(text: _Text, position: int) -> tuple[_Names | None, tuple[Hunk
         end = data.find(b"\n\n", match.end() - 1)
         # The coded lines hold no space, so a space means that the block ran into something else.
         if end < 0 or data.find(b" ", match.end(), end) >= 0:
-            raise text.refusal(position, "this binary patch is cut off: expected coded lines and then an empty line")
+            raise text.refusal(
+                position, "this binary patch is truncated: expected encoded lines and then an empty line"
+            )
         position = end + 2
     if position == start:
         raise text.refusal(position, "expected `literal` or `delta` and a size")
@@ -399,7 +401,7 @@ def _git_change(text: _Text, start: int, fields: Mapping[str, bytes], names: _Na
     # The rename or copy lines give the paths, unless the name lines say otherwise.
     differs = move and names and old and new and not (names.old.endswith(old) and names.new.endswith(new))
     if old is None or new is None or differs:
-        hint = "make the diff again with `git diff --src-prefix=a/ --dst-prefix=b/`"
+        hint = "create the diff again with `git diff --src-prefix=a/ --dst-prefix=b/`"
         raise text.refusal(start, "the names in this section contradict each other or are ambiguous", hint=hint)
     old_path, new_path = text.path(start, old), text.path(start, new)
     if move is not None:
@@ -505,10 +507,12 @@ def _walk_body(text: _Text, start: int, old_lines: int, new_lines: int) -> tuple
         if sign != b"\\" and (sides is None or added + context > new_lines or deleted + context > old_lines):
             counts = f"{old_lines} old and {new_lines} new lines, as its header says"
             if position >= len(data):
-                raise text.refusal(position, f"the hunk is cut off: expected {counts}")
-            raise text.refusal(position, f"the hunk does not hold {counts}: this line does not fit in")
+                raise text.refusal(position, f"the hunk is truncated: expected {counts}")
+            raise text.refusal(position, f"the hunk does not have {counts}: unexpected line")
         if sides is None or sides & ended:
-            raise text.refusal(position, "a marker above or here does not come after the last line of a file")
+            raise text.refusal(
+                position, "a `\\ No newline` marker here or above does not follow the last line of a file"
+            )
         ended |= sides if sign == b"\\" else frozenset()
         last = sign
         position = text.line_end(position) + 1

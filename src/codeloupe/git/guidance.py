@@ -61,7 +61,7 @@ async def read_working_guidance(repository: Repository, paths: Iterable[str]) ->
 def _files(found: Mapping[str, bytes | None], links: Iterable[str]) -> tuple[GuidanceFile, ...]:
     texts = {path: b"[this file could not be read]" if content is None else content for path, content in found.items()}
     read = (GuidanceFile(path, content.decode("utf-8-sig", "replace")) for path, content in texts.items())
-    return (*read, *(GuidanceFile(name, "", "it is a symbolic link, and those are not followed") for name in links))
+    return (*read, *(GuidanceFile(name, "", "symbolic links are not followed") for name in links))
 
 
 def guidance_changed(change: Change) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ async def find_hooks_folder(start: Path) -> HooksFolder:
         named = repository.root / value
     if (scope and not value) or (os.path.lexists(named) and not named.is_dir()):
         message = f"git runs no hooks here: core.hooksPath ({scope}) is {value!r}, which is not a folder"
-        raise UsageError(message, hint=f"git config --{scope or 'local'} --unset core.hooksPath switches hooks on")
+        raise UsageError(message, hint=f"run `git config --{scope or 'local'} --unset core.hooksPath` to enable hooks")
     path = named.resolve()
     is_in_work_tree = _is_in_work_tree(path, repository)
     return HooksFolder(

@@ -53,7 +53,7 @@ _DAMAGE = regex(
     r"|unexpected line in)",
     re.MULTILINE | re.IGNORECASE,
 )
-_INSTEAD = "name a clone on this machine by its path"
+_INSTEAD = "give the path of a clone on this machine"
 
 
 class _Need(Struct, frozen=True):
@@ -161,13 +161,13 @@ class MirrorCache:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = self._directory.stat()
             if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
-                message = f"{self._directory} cannot hold the cache of repositories: other users may enter it"
-                raise UsageError(message, hint="name another directory, or make it private (chmod 700)")
+                message = f"{self._directory} cannot be used as the repository cache: other users can access it"
+                raise UsageError(message, hint="use another directory, or make it private (chmod 700)")
             yield
         except OSError as error:
             reason = f"{error.strerror or error} ({error.filename or self._directory})"
-            message = f"the cache of repositories in {self._directory} cannot be used: {reason}"
-            hint = "check its permissions and the room on its disk, which must be a local one"
+            message = f"cannot use the repository cache in {self._directory}: {reason}"
+            hint = "check its permissions and free disk space; it must be on a local disk"
             # Another machine may have room.
             raise UsageError(message, hint=hint, retryable=True) from error
 
@@ -231,8 +231,8 @@ class MirrorCache:
             try:
                 refs = await self._fetch_into(made, address, need, known=None)
             except RemoteTooLarge as error:
-                message = f"{address.name} is larger than the cache of repositories may be, {self._max_bytes:,} bytes"
-                hint = f"give the cache more room (max_bytes), or {_INSTEAD}"
+                message = f"{address.name} exceeds the limit of the repository cache, {self._max_bytes:,} bytes"
+                hint = f"raise the limit (max_bytes), or {_INSTEAD}"
                 raise RemoteTooLarge(message, program="git", status=-1, hint=hint) from error
             # A lock is on the directory itself, whatever its name, and two may share it.
             with locked_folder(made, shared=True):
@@ -262,12 +262,14 @@ class MirrorCache:
                         await remote.call(*FETCH, "--update-shallow", "--stdin", "origin", stdin=asked)
             except RevisionError as error:
                 lost = [sha[:12] for sha in await _missing(stage, need.commits)]
-                message = f"{address.name} does not have {', '.join(lost) or 'a commit that it listed just now'}"
-                hint = "it may have been force-pushed away: name a commit that a branch or a tag has, or try again"
+                message = f"{address.name} does not have {', '.join(lost) or 'a commit that it has just listed'}"
+                hint = "a force-push may have removed it: give a commit of a branch or tag, or retry"
                 raise RevisionError(message, hint=hint) from error
             if (stage / "shallow").exists():
-                message = f"{address.name} is a shallow clone, which does not have its whole history"
-                raise UsageError(message, hint="name the repository that it was cloned from, or unshallow it")
+                message = f"{address.name} is a shallow clone without the full history"
+                raise UsageError(
+                    message, hint="use the repository that it was cloned from, or run `git fetch --unshallow` in it"
+                )
             # git sees a pack once its index is there.
             for file in sorted(stage.glob("objects/pack/pack-*.*"), key=lambda file: file.suffix == ".idx"):
                 file.rename(objects / "pack" / file.name)
@@ -302,8 +304,8 @@ def _needed(revisions: Sequence[str], *, refresh: bool) -> _Need:
     """What some revisions ask for. Raises RevisionError for what is neither a full name of a commit nor a ref."""
     for revision in revisions:
         if not _REF.fullmatch(revision):
-            hint = "name a commit in full, a branch, a tag, or a ref such as refs/pull/7/head; not a range"
-            raise RevisionError(f"{revision!r} cannot be fetched: it is not the name of a commit or a ref", hint=hint)
+            hint = "give a full commit hash, a branch, a tag, or a ref such as refs/pull/7/head; not a range"
+            raise RevisionError(f"{revision!r} cannot be fetched: it is neither a commit nor a ref", hint=hint)
     commits = tuple(filter(OBJECT_NAME.fullmatch, revisions))
     names = tuple(revision for revision in revisions if revision not in (*commits, "HEAD"))
     return _Need(commits, names, refresh or len(commits) < len(revisions))
@@ -325,7 +327,7 @@ async def _list_refs(remote: RemoteRepository, names: Sequence[str]) -> _Refs:
     head = next((what for what in heads if what in is_branch or OBJECT_NAME.fullmatch(what)), "")
     refs = _Refs(head, by_name)
     if lost := next((name for name in names if not refs.find(name)), None):
-        hint = "name a branch or a tag as the remote has it, or give the full name of a ref or a commit"
+        hint = "give a branch or tag of the remote, a full ref or a full commit hash"
         raise RevisionError(f"{remote.address.name} has no branch, tag or ref {lost!r}", hint=hint)
     return refs
 
@@ -337,7 +339,7 @@ def _lay_out_clone(
     refs, git_dir = mirror.refs, root / ".git"
     checked_out = refs.head if head is None or head == "HEAD" else refs.find(head) or head
     if checked_out and not checked_out.startswith(_HEADS) and not OBJECT_NAME.fullmatch(checked_out):
-        raise RevisionError(f"{head!r} cannot be checked out", hint="name a branch, or a commit in full")
+        raise RevisionError(f"{head!r} cannot be checked out", hint="give a branch or a full commit hash")
     lay_out(git_dir, refs.object_format, lenders=[mirror.path / "objects"], config=origin_section(address))
     local = {name for name in (refs.head, *map(refs.find, names)) if name and name.startswith(_HEADS)}
     tracked = {_tracking(name): sha for name, sha in refs.by_name.items()}

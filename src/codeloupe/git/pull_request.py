@@ -70,7 +70,7 @@ _HELPER_NAMES = (
 _TOKEN_NAME = "CODELOUPE_GIT_TOKEN"  # noqa: S105 - the name of a variable
 _TOKEN_HELPER = f'!f() {{ test "$1" = get && echo username=x-access-token && echo "password=${_TOKEN_NAME}"; }}; f'
 _TOKEN = regex(r"[!-\[\]-~]{1,4000}")
-_CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
+_CHECK_OUT = "check out the pull request yourself and review it there: --untrusted --base REF"
 # What git says when a remote wants a login, is not there, lacks a commit, or refuses for another reason.
 _WANTS_LOGIN = regex(
     r"Permission denied \(|Too many authentication failures|could not read (?:Username|Password)|Authentication failed"
@@ -111,8 +111,8 @@ def parse_pull_request(text: str) -> PullRequestName:
     if url is None or url.scheme not in ("https", "http") or not url.hostname or " " in text:
         raise _not_understood(text)
     if url.username is not None or url.password is not None:
-        hint = "leave that out: a review holds no login; a repository that needs one is fetched over ssh"
-        raise UsageError("the URL of the pull request holds a user name or a password", hint=hint)
+        hint = "remove it; a repository that needs a login can be fetched over ssh"
+        raise UsageError("the URL of the pull request contains a user name or a password", hint=hint)
     parts = [part for part in url.path.split("/") if part]
     for place in range(2, len(parts) - 1):
         family, number = _MARKS.get(parts[place]), parts[place + 1]
@@ -127,7 +127,7 @@ def parse_remote(text: str, root: Path) -> RemoteAddress:
     if not text.isprintable() or not text or len(text) > 2_000 or text.startswith("-"):
         raise _refused_remote("cannot be used")
     if re.match(r"[A-Za-z0-9+.-]+::", text):
-        raise _refused_remote("names its own program")
+        raise _refused_remote("names a program to run")
     if "://" not in text:
         head, colon, _ = text.partition(":")
         if not colon or "/" in head:
@@ -137,11 +137,11 @@ def parse_remote(text: str, root: Path) -> RemoteAddress:
             return RemoteAddress(text, "ssh", name, f"https://{name}")
     url = _split(text)
     if url is None or "://" not in text:
-        raise _refused_remote("cannot be understood")
+        raise _refused_remote("cannot be parsed")
     if url.scheme == "file" and url.netloc in ("", "localhost"):
         return _of_file(Path(url.path))
     if url.scheme not in ("https", "http", *_SSH_SCHEMES) or not url.hostname:
-        raise _refused_remote(f"begins with {url.scheme[:20]}://, and only https, ssh and files are used")
+        raise _refused_remote(f"begins with {url.scheme[:20]}://, but only https, ssh and file URLs are supported")
     path, host = url.path.strip("/"), _host(url, text)
     if url.scheme in _SSH_SCHEMES:
         user = f"{url.username}@" if url.username and _HOST.fullmatch(url.username) else ""
@@ -190,7 +190,7 @@ def _of_web(url: SplitResult, path: str, text: str) -> RemoteAddress:
 def _of_file(path: Path) -> RemoteAddress:
     place = str(path.resolve())
     if not place.isprintable():
-        raise _refused_remote("has a path with characters that cannot be shown")
+        raise _refused_remote("has a path with unprintable characters")
     return RemoteAddress(place, "file", place)
 
 
@@ -214,7 +214,7 @@ def _checked_protocol(url: SplitResult) -> Protocol:
     with suppress(ValueError):
         if url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback:
             return "http"
-    message = f"{url.hostname} would be asked over plain http, where others can read and change what comes back"
+    message = f"cannot fetch from {url.hostname} over plain http: others could read and change the data"
     raise UsageError(message, hint="use https or ssh")
 
 
@@ -227,7 +227,7 @@ def _not_understood(text: str) -> UsageError:
 
 def _refused_remote(why: str) -> UsageError:
     # The address itself is not shown: it may hold a password.
-    return UsageError(f"the address of the remote {why}", hint=f"give the URL of the pull request, or {_CHECK_OUT}")
+    return UsageError(f"the URL of the remote {why}", hint=f"give the URL of the pull request, or {_CHECK_OUT}")
 
 
 TokenSource = Callable[[RemoteAddress], str | None]
@@ -249,8 +249,8 @@ def _token_for(address: RemoteAddress) -> str | None:
     token_of = _token_source.get()
     token = token_of(address) if token_of is not None and address.protocol in ("http", "https") else None
     if token and not _TOKEN.fullmatch(token):
-        message = f"the token for {address.name} holds a character that no token has, such as a space or a line end"
-        raise UsageError(message, hint="set it again, without whatever is around it")
+        message = f"the token for {address.name} contains an invalid character, such as a space or a line break"
+        raise UsageError(message, hint="set it again, without surrounding characters")
     return token or None
 
 
@@ -285,7 +285,7 @@ class RemoteRepository(Struct, frozen=True):
         environment = {**ENVIRONMENT, **variables, "GIT_ALLOW_PROTOCOL": protocol}
         limits: Any = {"max_bytes": 16 * 1024**2, "timeout_seconds": self.timeout_seconds}
         call = asyncio.ensure_future(try_git(place, *arguments, stdin=stdin, environment=environment, **limits))
-        hint = f"run it in a clone of the repository, of which only what is new is fetched, or {self.otherwise}"
+        hint = f"run it in a clone of the repository, so that only new commits are fetched, or {self.otherwise}"
         try:
             done = False
             while not done:
@@ -298,7 +298,7 @@ class RemoteRepository(Struct, frozen=True):
             # It got the token, and may say it.
             return replace(completed, stderr=completed.stderr.replace(token, "***")) if token else completed
         except ProcessTimedOut as error:
-            message = f"{self.address.name} did not send everything within {self.timeout_seconds:g} s"
+            message = f"fetching from {self.address.name} did not finish within {self.timeout_seconds:g} s"
             raise ProcessTimedOut(message, program="git", hint=hint) from error
         finally:
             call.cancel()
@@ -347,29 +347,29 @@ def remote_failure(address: RemoteAddress, completed: Completed, *, otherwise: s
     """Why a remote gave nothing: a UsageError for what the caller can mend, else GitFailed."""
     said, name = completed.stderr, address.name
     if _NO_COMMIT.search(said):
-        hint = "the pull request may have moved: try again; --base must be a commit that the remote has"
+        hint = "the pull request may have changed: retry; --base must be a commit of the remote"
         return RevisionError(f"{name} does not offer a commit that was requested", hint=hint)
     if "No space left on device" in said:
-        message, code = f"{name} cannot be fetched: there is no space left on the disk", completed.exit_code
-        hint = "make room and try again"
+        message, code = f"{name} cannot be fetched: no space left on the disk", completed.exit_code
+        hint = "free some disk space and retry"
         return GitFailed(message, program="git", status=code, stderr=said, hint=hint, retryable=True)
     if _WANTS_LOGIN.search(said) and _token_for(address):
-        hint = "check that the token has not expired, and that it may read this repository"
-        return UsageError(f"{name} does not accept the token for it, or does not exist", hint=hint)
-    hint = f"`git ls-remote` shows whether your own git gets in, by a credential helper or ssh; or {otherwise}"
+        hint = "check that the token has not expired and can read this repository"
+        return UsageError(f"{name} rejected the token, or does not exist", hint=hint)
+    hint = f"check the access of your git (credential helper or ssh) with `git ls-remote`, or {otherwise}"
     if _WANTS_LOGIN.search(said):
-        return UsageError(f"{name} wants a login that your git does not have, or does not exist", hint=hint)
+        return UsageError(f"{name} requires a login that your git does not have, or does not exist", hint=hint)
     if _NOT_THERE.search(said):
-        return UsageError(f"there is no repository at {name}", hint=hint)
+        return UsageError(f"repository {name} not found", hint=hint)
     # The first line names the cause, the others what came of it.
     lines = (line for line in said.splitlines() if line.strip() and not line.lower().startswith("warning"))
     line = next(lines, "git gave no reason").rpartition("': ")[2]
     reason = line.removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
     if _REFUSED.search(said):
         if "returned error: 30" in said:
-            hint = f"the repository may have moved: give its new address, or {otherwise}"
+            hint = f"the repository may have moved: give its new URL, or {otherwise}"
         return UsageError(f"{name} cannot be fetched: {reason}", hint=hint)
-    hint = f"check the network and the address, and try again, or {otherwise}"
+    hint = f"check the network and the URL and retry, or {otherwise}"
     message, code = f"{name} could not be reached: {reason}", completed.exit_code
     return GitFailed(message, program="git", status=code, stderr=said, hint=hint, retryable=True)
 
@@ -410,7 +410,7 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
             tried = default if is_default else (f"its base {parents[0][:12]}", parents[0])
     base = tried or default
     if base is None:
-        hint = "name that branch with --base"
+        hint = "give the target branch with --base"
         raise RevisionError(f"{address.name} does not say which branch the pull request targets", hint=hint)
     if tried is None:
         await _fetch_commits(remote, partial=partial, head=head, base=base[1])
@@ -470,12 +470,11 @@ async def _address(asked: PullRequestName, repo: Path) -> tuple[RemoteAddress, R
         same = next((remote for remote in own if remote.is_same(asked.address)), None)
         return same or asked.address, at_hand if same else None
     if at_hand is None:
-        message = f"{repo} is not inside a git repository, so it is unclear whose pull request {asked.number} is"
+        message = f"cannot find pull request {asked.number}: {repo} is not inside a git repository"
         raise NotARepository(message, hint="run it in a clone, or give the URL of the pull request")
     if not remotes:
         raise UsageError(
-            f"{at_hand.root} has neither a remote `upstream` nor `origin`,"
-            f" so it is unclear whose pull request {asked.number} is",
+            f"cannot find pull request {asked.number}: {at_hand.root} has neither a remote `upstream` nor `origin`",
             hint="give the URL of the pull request",
         )
     return parse_remote(remotes[0], at_hand.root), at_hand
@@ -555,7 +554,7 @@ async def _ask_for(
         if f"{ref}/head" in refs
     }
     if not there:
-        hint = "check the number; of a clone with several remotes, `upstream` is asked, else `origin`"
+        hint = "check the number; the remote `upstream` is used if it exists, otherwise `origin`"
         raise RevisionError(f"{remote.address.name} has no pull request {name.number}", hint=hint)
     if base is None:
         return there, (default, refs["HEAD"]) if "HEAD" in refs else None
@@ -563,7 +562,7 @@ async def _ask_for(
         return there, (base[:12], base)
     if home := next((home for home in homes if home in refs), None):
         return there, (base, refs[home])
-    hint = "with --pr, --base names a branch or a tag of the remote, or a commit by its full name"
+    hint = "with --pr, --base must be a branch or tag of the remote, or a full commit hash"
     listed = await remote.call("ls-remote", "--heads", "--tags", "--refs", "--", remote.address.url)
     meant = meant_revision(base, [line.partition("\t")[2] for line in os.fsdecode(listed).splitlines()[:5_000]])
     if meant:

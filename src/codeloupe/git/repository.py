@@ -135,11 +135,11 @@ async def open_repository(start: Path) -> Repository:
     if completed.exit_code != 0 and len(facts) < _FACT_LINES:
         reason = failure("rev-parse", completed)
         message = f"{root} has a .git that git cannot read: {reason.message}"
-        raise NotARepository(message, hint="run git status there to see why") from reason
+        raise NotARepository(message, hint="run `git status` there to see why") from reason
     # An option that git does not know yet is printed as it is, and a line break in a path makes two lines of it.
     if len(facts) < _FACT_LINES or facts[-1] not in ("true", "false") or any(line.startswith("--") for line in facts):
         raise NotARepository(
-            f"git does not answer what codeloupe asks about {str(root)!r}: too old, or the path contains a line break",
+            f"cannot read the layout of {str(root)!r}: git is too old, or the path contains a line break",
             hint=f"install {WANTED_VERSION}, or move the repository elsewhere",
         )
     git_dir, common_dir, index, objects, shallow = map(Path, facts[:5])
@@ -189,7 +189,7 @@ def find_root(start: Path) -> Path:
         if os.path.lexists(directory / ".git"):
             return directory
         if all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs")):  # noqa: PTH110 - Path's raises below a folder that may not be entered
-            message = f"{directory} is a bare repository or the inside of one: there is no working tree to review"
+            message = f"{directory} is a bare repository or inside one, so there is no working tree to review"
             raise NotARepository(message, hint="clone it, and run codeloupe in the clone")
     hint = "run codeloupe in a checkout, give --repo DIR, or review a diff with --diff-file FILE"
     raise NotARepository(f"{start} is not inside a git repository", hint=hint)
@@ -204,7 +204,7 @@ async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[
     """The commits that some revisions name, with one question to git. Raises RevisionError for the first wrong one."""
     for revision in revisions:
         if not revision or revision.startswith("-") or "\0" in revision:
-            message = f"{revision!r} is not a revision: it is empty, has a NUL in it or begins with a dash"
+            message = f"{revision!r} is not a revision: it is empty, contains a NUL byte or begins with a dash"
             raise RevisionError(message, hint="give a branch, a tag or a commit; options go before it")
     if repository.known.head and repository.known.head.sha and set(revisions) == {"HEAD"}:
         return [repository.known.head.sha] * len(revisions)
@@ -242,8 +242,8 @@ async def _hint_for(repository: Repository, revision: str) -> str:
         return f"did you mean {meant}?"
     name, steps = split_steps(revision)
     if steps and name and (await try_git(repository.place, "rev-parse", "--verify", "--quiet", name)).exit_code == 0:
-        return f"{name} exists, but {steps} leads to no commit: git log --oneline {name} shows what there is"
-    return "git branch --all and git log --oneline show what there is"
+        return f"{name} exists, but {steps} leads to no commit; `git log --oneline {name}` lists its commits"
+    return "list the revisions with `git branch --all` or `git log --oneline`"
 
 
 async def suggest_revision(repository: Repository, revision: str) -> str | None:
@@ -256,7 +256,7 @@ async def suggest_revision(repository: Repository, revision: str) -> str | None:
 def no_commits(repository: Repository) -> NotARepository:
     """The error for a branch on which nothing was committed yet, as in a new repository."""
     message = f"{repository.root} has no commits yet on its branch, so there is nothing to compare with"
-    return NotARepository(message, hint="make a first commit, or review what is there with --staged or --uncommitted")
+    return NotARepository(message, hint="create a first commit, or review with --staged or --uncommitted")
 
 
 async def read_head(repository: Repository) -> Head:
@@ -409,8 +409,8 @@ def borrow(file: Path, target: Path) -> None:
             os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        hint = "run codeloupe as a user who may read the whole repository"
-        raise NotARepository(f"{file}, a part of the repository, cannot be read: {reason}", hint=hint) from error
+        hint = "run codeloupe as a user who can read the whole repository"
+        raise NotARepository(f"cannot read {file} of the repository: {reason}", hint=hint) from error
 
 
 @contextmanager

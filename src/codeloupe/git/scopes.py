@@ -109,7 +109,7 @@ async def _default(repository: Repository, base_branch: str | None) -> Scope:
     if head.sha is None:
         raise no_commits(repository)
     if base is None and not await is_lonely_branch(repository, head):
-        message = "no base branch to compare with: neither origin/HEAD nor main, master or develop is here"
+        message = "no base branch to compare with: neither origin/HEAD nor main, master or develop exists"
         hint = "give --base REF, set base_branch in codeloupe.yaml, or fetch it (git fetch origin main:main)"
         raise RevisionError(message, hint=hint)
     if base is not None and not base.checked_out:
@@ -153,7 +153,7 @@ async def unknown_word(repository: Repository, word: str, nearest: str | None) -
     try:
         await resolve(repository, word)
     except (RevisionError, NotARepository):
-        hint = "paths are relative to here; `git ls-files` shows what there is"
+        hint = "paths are relative to the current directory; `git ls-files` lists the files"
         meant = await suggest_revision(repository, word)
         if nearest:
             hint = f"did you mean {nearest}?"
@@ -166,7 +166,7 @@ async def unknown_word(repository: Repository, word: str, nearest: str | None) -
 def one_revision(text: str) -> RevisionError:
     """The error for a single revision where a range or a path is meant to be."""
     if text in ("HEAD", "@"):
-        hint = "for what is not committed yet: --uncommitted; for the last commit: --commit HEAD"
+        hint = "for uncommitted changes: --uncommitted; for the last commit: --commit HEAD"
     else:
         hint = f"for that commit alone: --commit {text}; for everything since: --base {text}, or {text}..HEAD"
     return RevisionError(f"{text!r} is one revision, not a range", hint=hint)

@@ -128,7 +128,7 @@ def _path_problem(name: str) -> str | None:
     if len(parts) > _MAX_PARTS:
         return f"more than {_MAX_PARTS} folders deep"
     is_long = any(len(os.fsencode(part)) > 255 for part in parts) or len(os.fsencode(name)) > 3_500
-    return "a name longer than a file can have" if is_long else None
+    return "a name that is too long" if is_long else None
 
 
 async def _list_tree(repository: Repository, sides: Sides, paths: Sequence[str] | None) -> dict[str, Entry]:
@@ -166,7 +166,7 @@ async def _check_out(
                 except ValueError as error:
                     missing[entry.path] = str(error)
                 except (FileExistsError, IsADirectoryError, NotADirectoryError):
-                    missing[entry.path] = "a file and a folder at once"
+                    missing[entry.path] = "both a file and a folder"
     return missing
 
 

@@ -27,8 +27,8 @@ class Limits(NamedTuple):
     new_bytes: int
 
     def too_large(self, size: int) -> str:
-        """Why a file of that size is left out."""
-        return f"a file of {size:,} bytes, where {self.file_bytes:,} is the most"
+        """Return why a file of that size is skipped."""
+        return f"a file of {size:,} bytes, more than the limit of {self.file_bytes:,}"
 
 
 class Scan:
@@ -79,7 +79,7 @@ class Scan:
                 with suppress(FileNotFoundError):
                     found[path] = entry.stat(follow_symlinks=False)
             elif path != ".git" or not self._has_repository:
-                self.left_out[path] = "git's own, which is never kept"
+                self.left_out[path] = "git's own directory, which is never stored"
         return found
 
     def take(self, path: str, facts: os.stat_result) -> bool:
@@ -89,7 +89,7 @@ class Scan:
             self._submodules.add(path)
             with suppress(OSError):
                 if any((self._directory / path).iterdir()):
-                    self.left_out[path] = "a submodule, whose files are not kept"
+                    self.left_out[path] = "a submodule, whose files are not stored"
             return False
         reason = self._why_not(path, facts)
         if path not in (self._folders if is_folder else self._tracked):
@@ -123,13 +123,13 @@ class Scan:
         if self._tracked.get(path) == (SYMLINK_MODE, object_name("blob", os.fsencode(target), self._format), path):
             return None
         if name.lower() == ".gitmodules":
-            return "a link in the place of .gitmodules, which git refuses"
+            return "a link named .gitmodules, which git rejects"
         leaves = target.startswith("/") or not Path(os.path.realpath(self._root / path)).is_relative_to(self._root)
-        return "a link that leaves the workspace" if leaves else None
+        return "a link that points outside the workspace" if leaves else None
 
     def _refuse(self, most: str) -> NoReturn:
-        hint = "have the agent remove what it does not need, such as installed packages and build results"
-        raise WorkspaceError(f"the workspace {self._directory} holds more than {most}", hint=hint)
+        hint = "have the agent remove files that it does not need, such as installed packages and build output"
+        raise WorkspaceError(f"the workspace {self._directory} contains more than {most}", hint=hint)
 
 
 def folders_of(paths: Iterable[str]) -> set[str]:

@@ -96,12 +96,12 @@ class GitWorkspaceStore:
 
     async def beginning(self) -> str:
         """The tree with which the run begins: empty, or the repository's; the same for as long as the store exists."""
-        async with self._working("the workspaces of the run cannot be begun") as (_, tree):
+        async with self._working("cannot create the workspaces of the run") as (_, tree):
             return tree
 
     async def keep_beginning(self, max_bytes: int) -> bool:
         """Copy what the run begins with, so that it can go on without its source; False when that is too much."""
-        async with self._working("what the run begins with cannot be kept") as (commit, tree):
+        async with self._working("cannot store the initial files of the run") as (commit, tree):
             if commit is None:
                 return True
             names = await _objects(self._place(), tree)
@@ -116,7 +116,7 @@ class GitWorkspaceStore:
 
     async def put(self, tree: str, directory: Path) -> None:
         """Make a directory hold exactly a tree; whatever else was in it is gone. No link is followed."""
-        async with self._working(f"the workspace {directory} cannot be filled") as (commit, _):
+        async with self._working(f"cannot fill the workspace {directory}") as (commit, _):
             self._refuse_precious(directory)
             await self._read_tree(_checked(tree))
             async with self._locks.setdefault(_key(directory), asyncio.Lock()):
@@ -139,12 +139,12 @@ class GitWorkspaceStore:
     async def keep(self, directory: Path) -> KeptTree:
         """Keep what a directory holds now, which is only read; links that leave it, for example, are left out."""
         lock = self._locks.setdefault(_key(directory), asyncio.Lock())
-        async with self._working(f"the workspace {directory} cannot be kept") as (_, beginning), lock:
+        async with self._working(f"cannot store the workspace {directory}") as (_, beginning), lock:
             return await self._keep(directory, beginning)
 
     async def joined(self, base: str, ours: str, theirs: str) -> str:
         """One tree with what each of two changed since `base`, files merged by lines. Raises JoinConflict."""
-        async with self._working("the work of several stages cannot be put together"):
+        async with self._working("cannot merge the work of several stages"):
             base, ours, theirs = map(_checked, (base, ours, theirs))
             if ours in (base, theirs) or theirs == base:
                 return theirs if ours == base else ours
@@ -154,8 +154,8 @@ class GitWorkspaceStore:
             words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *commits[1:])
             merged = await try_git(place, *words)
             if merged.exit_code == 129:  # git's answer to an option that it does not know
-                hint = "install git 2.38 or newer, or let the stages need each other"
-                raise WorkspaceError("this git cannot join the work of parallel stages", hint=hint)
+                hint = "install git 2.38 or newer, or let one of the stages need the other"
+                raise WorkspaceError("this git cannot merge the work of parallel stages", hint=hint)
             if merged.exit_code not in (0, 1):
                 raise failure("merge-tree", merged)
             tree, *found = merged.stdout.split(b"\0")
@@ -167,25 +167,25 @@ class GitWorkspaceStore:
             more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
             names = ", ".join(ascii(path)[1:-1] for path in paths[:_MOST_NAMED]) + more
             hint = "let one of the stages need the other, or have them write different files"
-            raise JoinConflict(f"the same files were changed in different ways: {names}", hint=hint)
+            raise JoinConflict(f"conflicting changes in {names}", hint=hint)
 
     async def changed(self, before: str, after: str) -> tuple[str, ...]:
         """The files that differ between two trees, sorted."""
-        async with self._working("two workspaces cannot be compared"):
+        async with self._working("cannot compare two workspaces"):
             words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--ignore-submodules=none")
             listed = await git(self._place(), *words, _checked(before), _checked(after))
             return tuple(sorted(os.fsdecode(path) for path in listed.split(b"\0") if path))
 
     async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
         """The difference of two trees, `without` some files, as a patch for `git apply` with bytes as surrogates."""
-        async with self._working("two workspaces cannot be compared"):
+        async with self._working("cannot compare two workspaces"):
             trees = [await self.without(tree, without) for tree in (before, after)]
             patch = await git(self._place(), "diff-tree", *_PATCH_FLAGS, *trees)
             return patch.decode("utf-8", "surrogateescape")
 
     async def without(self, tree: str, paths: Sequence[str]) -> str:
         """A tree that lacks some files."""
-        async with self._working("files cannot be left out of a workspace"):
+        async with self._working("cannot exclude files from a workspace"):
             if not paths:
                 return _checked(tree)
             entries = await self._read_tree(_checked(tree))
@@ -218,7 +218,7 @@ class GitWorkspaceStore:
             raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = why_of(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
-            hint = "check that the disk has room and that the directory can be read and written"
+            hint = "check the free disk space, and that the directory is readable and writable"
             raise WorkspaceError(f"{what}: {reason}", hint=hint) from error
 
     async def _ready(self) -> tuple[str | None, str]:
@@ -235,11 +235,11 @@ class GitWorkspaceStore:
             commit, tree = recorded["commit"], _checked(recorded["tree"])
             # What is borrowed may be gone: a repository forgets commits that nothing in it names any more.
             if commit and (await try_git(self._place(), "cat-file", "-e", tree)).exit_code != 0:
-                whose = "the repository no longer holds" if self._source else "the run has not kept the files of"
-                hint = "bring that commit back, with `git fetch` for example, or begin a new run"
+                whose = "the repository no longer has" if self._source else "the run did not store the files of"
+                hint = "restore that commit, for example with `git fetch`, or start a new run"
                 if self._source is None:
-                    hint = "name a clone that holds it: --clone DIR"
-                raise WorkspaceError(f"{whose} the commit {commit}, with which the run began", hint=hint)
+                    hint = "give a clone that has it: --clone DIR"
+                raise WorkspaceError(f"{whose} the commit {commit}, from which the run started", hint=hint)
         else:
             commit = None if self._source is None else (await read_head(self._source)).sha
             tree = object_name("tree", b"", self._format)
@@ -273,15 +273,15 @@ class GitWorkspaceStore:
             shallow.write_text(f"{commit}\n", encoding="ascii")
 
     def _refuse_precious(self, directory: Path) -> None:
-        """Nothing that belongs to the user or to the store is ever emptied."""
+        """Refuse to empty a directory of the user or of the store."""
         place = directory.parent.resolve() / directory.name
         precious = [self._directory.resolve()]
         if self._source is not None:
             precious += [self._source.root.resolve(), self._source.common_dir.resolve()]
         inner = [folder for folder in precious if folder.is_relative_to(place)]
         if inner or place.is_relative_to(precious[0]):
-            message = f"{directory} cannot be a workspace: it would be emptied, and with it {(inner or precious)[0]}"
-            raise WorkspaceError(message, hint="name a separate directory")
+            message = f"cannot use {directory} as a workspace: that would delete {(inner or precious)[0]}"
+            raise WorkspaceError(message, hint="use a separate directory")
 
     def _add_repository(self, directory: Path, commit: str | None, index: Path) -> None:
         """Give a workspace a repository of its own, so that git tells its agent what it changed. It is never read."""
@@ -391,7 +391,7 @@ class GitWorkspaceStore:
     async def _read_tree(self, tree: str) -> dict[str, Entry]:
         entries = {entry.path: entry for entry in await list_entries(self._place(), tree, None, submodules=True)}
         if both := sorted(folders_of(entries).intersection(entries)):
-            hint = "`git fsck` says more about the repository"
+            hint = "run `git fsck` to check the repository"
             raise WorkspaceError(f"the tree {tree} has {both[0]!r} as a file and as a folder at once", hint=hint)
         return entries
 
@@ -420,7 +420,7 @@ async def keep_borrowed(
     `lenders` are the stores where all of that is, borrowed or not; it is kept in a pack whose name begins with
     `prefix`. False when what the run begins with has more than `max_bytes`. Raises WorkspaceError.
     """
-    what = "what the run has borrowed from its repository cannot be kept"
+    what = "cannot store the objects that the run shares with its repository"
     borrowed = directory / "objects" / "info" / "alternates"
     try:
         recorded = json.loads((directory / "beginning.json").read_bytes())
@@ -446,7 +446,9 @@ async def keep_borrowed(
     except CodeloupeError as error:
         raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WorkspaceError(f"{what}: {error}", hint="begin a new run where it has to go on") from error
+        raise WorkspaceError(
+            f"{what}: {error}", hint="start a new run on the machine where it has to continue"
+        ) from error
     finally:
         borrowed.unlink(missing_ok=True)
     return True
@@ -457,8 +459,8 @@ def recorded_commit(directory: Path) -> str:
     try:
         return json.loads((directory / "beginning.json").read_bytes())["commit"] or ""
     except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = "begin a new run"
-        raise WorkspaceError(f"what the run began with is not known: {error}", hint=hint) from error
+        hint = "start a new run"
+        raise WorkspaceError(f"cannot read the initial state of the run: {error}", hint=hint) from error
 
 
 async def _objects(place: Place, tree: str) -> dict[str, int]:
@@ -483,5 +485,5 @@ def _key(directory: Path) -> str:
 def _checked(tree: str) -> str:
     if not OBJECT_NAME.fullmatch(tree):
         hint = "the state of the run may be damaged"
-        raise WorkspaceError(f"{tree[:80]!r} is not the name of a kept workspace", hint=hint)
+        raise WorkspaceError(f"{tree[:80]!r} is not the name of a stored workspace", hint=hint)
     return tree

@@ -163,12 +163,12 @@ class CodeReviewer(_Reviewer):
         """
         check_arguments(context_file=context_file, timeout=timeout, claude_session_id=claude_session_id)
         if not timeout > 0:
-            raise ValueError(f"a review needs time, and the timeout is {timeout}")
+            raise ValueError(f"the timeout must be positive, not {timeout}")
         if isinstance(commit_shas, str):
-            raise ValueError("commit_shas is a list of commits, not one text")
+            raise ValueError("commit_shas must be a list of commits, not a string")
         check_arguments(diff_range=diff_range, commit_shas=commit_shas)
         if not commit_shas and not diff_range.strip():
-            raise ValueError("a review needs a range or commits")
+            raise ValueError("diff_range or commit_shas must name something to review")
         commits = [CommitScope(sha) for sha in dict.fromkeys(commit_shas or ())]
         scopes: Sequence[ScopeRequest] = commits or [RangeScope(diff_range)]
         listener = _Listener(self._on_warning, " ".join(commit_shas or [diff_range]))
@@ -231,7 +231,7 @@ class WorkdirReviewer(_Reviewer):
         """Review the commits that HEAD has and the base branch has not. Raises ValueError without a base branch."""
         check_arguments(workdir=workdir, base_branch=base_branch)
         if not base_branch.strip():
-            raise ValueError("a review needs the branch to compare with")
+            raise ValueError("base_branch must not be empty")
         listener = _Listener(self._on_warning, f"{base_branch}...HEAD")
         settings = self._settings
         reviews: list[Review] = []
@@ -241,7 +241,7 @@ class WorkdirReviewer(_Reviewer):
             # In a CI checkout the base may be known as origin's alone.
             base = await find_base_branch(await open_repository(Path(workdir)), base_branch)
             if base is None:
-                raise RevisionError(f"{workdir} has no commits yet", hint="make a first commit")
+                raise RevisionError(f"{workdir} has no commits yet", hint="create a first commit")
             scope = RangeScope(f"{base.sha}...HEAD")
             settings = settings or (await configure(scope, repo=workdir)).settings
             reviews.append(await self._review(scope, repo=Path(workdir), settings=settings, emit=listener.take))
@@ -333,7 +333,7 @@ class _Listener:
             if is_new and self._sink is not None:
                 self._sink(message)
         except Exception as error:  # noqa: BLE001 - it is the caller's own code, and may raise anything
-            log_failure(_log, error, "a warning could not be passed on: %s", message)
+            log_failure(_log, error, "cannot pass on a warning: %s", message)
 
 
 async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None) -> tuple[str, bool]:
@@ -362,12 +362,12 @@ def _read_context(path: Path, listener: _Listener) -> str:
     with path.open("rb") as stream:
         content = stream.read(_CONTEXT_BYTES + 1)
     if len(content) > _CONTEXT_BYTES:
-        listener.warn(f"the context file {path} is longer than {_CONTEXT_BYTES:,} bytes; the rest of it is left out")
+        listener.warn(f"the context file {path} is longer than {_CONTEXT_BYTES:,} bytes; the rest is ignored")
     return content[:_CONTEXT_BYTES].decode("utf-8", "replace")
 
 
 def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listener: _Listener) -> Path | None:
-    """Write the report in one step. That it cannot be written takes nothing from the review."""
+    """Write the report in one step. If that fails, warn; the review is still valid."""
     documents = [render_json(review) for review in reviews]
     if failure:
         # What is known of a review that did not come to its end, in the names that the report of one has.
@@ -390,7 +390,7 @@ def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listene
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(path, text.encode())
     except OSError as error:
-        listener.warn(f"the report of the review could not be written to {path}: {error.strerror}")
+        listener.warn(f"cannot write the report of the review to {path}: {error.strerror}")
         return None
     return path
 
@@ -412,7 +412,7 @@ def _issues_of(review: Review) -> Iterator[tuple[ReviewIssue, WorkdirIssue]]:
         if not finding.is_open:
             continue
         title, place = _PRIORITY.sub("", finding.title, count=1), finding.line_start
-        unplaced = "\n\n(The code that this speaks of was not found in the reviewed files.)"
+        unplaced = "\n\n(The code that this refers to was not found in the reviewed files.)"
         body = finding.body if finding.anchored else f"{finding.body}{unplaced}".strip()
         issue = ReviewIssue(
             file=finding.file,

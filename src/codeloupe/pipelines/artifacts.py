@@ -113,8 +113,8 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
         except OSError as error:
             if not folder:
                 reason = (error.strerror or str(error)).lower()
-                what = f"the workspace {workspace} of the stage {stage} cannot be read: {reason}"
-                hint = "check that it is a directory that this user may read"
+                what = f"cannot read the workspace {workspace} of the stage {stage}: {reason}"
+                hint = "check that it is a directory that this user can read"
                 raise ArtifactError(what, stage=stage, hint=hint) from error
             found[folder] = Entry("a folder that cannot be read")
             continue
@@ -135,8 +135,8 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
             if len(found) % 500 == 0:
                 await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
         if len(found) > MOST_ENTRIES:
-            what = f"the workspace of the stage {stage} holds more than {MOST_ENTRIES:,} files"
-            hint = "have the agent remove what it does not need, such as installed packages"
+            what = f"the workspace of the stage {stage} contains more than {MOST_ENTRIES:,} files"
+            hint = "have the agent remove files that it does not need, such as installed packages"
             raise ArtifactError(what, stage=stage, hint=hint)
     return found
 
@@ -169,39 +169,39 @@ def collect(
         elif reason and is_new and (wanted or reason != _HIDDEN):
             # A hidden folder is named once, whatever it holds.
             notes[_HIDDEN_PART.sub(r"\1", path, count=1) if reason == _HIDDEN else path] = reason
-    shown = [f"{escape(path)} was left out: it is {reason}" for path, reason in sorted(notes.items())[:_MOST_NOTES]]
+    shown = [f"{escape(path)} was skipped: it is {reason}" for path, reason in sorted(notes.items())[:_MOST_NOTES]]
     if len(notes) > _MOST_NOTES:
-        shown.append(f"{len(notes) - _MOST_NOTES:,} more were left out for such reasons")
+        shown.append(f"{len(notes) - _MOST_NOTES:,} more files were skipped for similar reasons")
     return Collected(artifacts=tuple(sorted(artifacts)), changed=changed, notes=tuple(shown))
 
 
 def why_not(root: Path, path: str, entry: Entry) -> str | None:
-    """Why something in a workspace, whose real path is given, is no artifact; "" for what nobody takes for one."""
+    """Return why an entry of a workspace (`root` is its real path) is not an artifact; "" for a folder."""
     size, is_hidden = entry.size_bytes, path.startswith(".") or "/." in path
     if entry.kind == _LINK:
         target = Path(os.path.realpath(root / path))
         if not target.is_relative_to(root):
-            return "a link that leaves the workspace"
+            return "a link that points outside the workspace"
         try:
             facts = target.stat()
         except OSError:  # not there, or a circle of links
-            return "a link that leads nowhere"
+            return "a broken link"
         if stat.S_ISDIR(facts.st_mode):
             return ""
         if not stat.S_ISREG(facts.st_mode):
-            return "a link to what is not a regular file"
+            return "a link to something other than a regular file"
         if any(part.startswith(".") for part in target.relative_to(root).parts):
             return "a link to a hidden file"
         size = facts.st_size
     elif entry.kind != _FILE:
         return "" if entry.kind == _FOLDER else entry.kind
     if size > MOST_ARTIFACT_BYTES:
-        return f"a file of {size:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most"
+        return f"a file of {size:,} bytes, more than the limit of {MOST_ARTIFACT_BYTES:,}"
     return _HIDDEN if is_hidden else None
 
 
 def require(collected: Collected, rule: ArtifactRule, *, stage: str) -> None:
-    """Raises ArtifactError, which says what was there instead, unless each required artifact is there."""
+    """Raise ArtifactError, which lists the files that were written instead, if a required artifact is missing."""
     missing = [
         pattern
         for pattern in rule.required
@@ -210,8 +210,8 @@ def require(collected: Collected, rule: ArtifactRule, *, stage: str) -> None:
     if missing:
         there = listed(collected.artifacts or collected.changed)
         left_out = "".join(f"; {note}" for note in collected.notes[:_MOST_NAMED])
-        what = f"the stage {stage} left no {listed(missing)}; it left {there or 'no file'}{left_out}"
-        raise ArtifactError(what, stage=stage, hint="say in the step file which files are to be written, and where")
+        what = f"the stage {stage} did not write {listed(missing)}; it wrote {there or 'no file'}{left_out}"
+        raise ArtifactError(what, stage=stage, hint="state in the step file which files to write, and where")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -244,7 +244,7 @@ class SchemaRefused(ValueError):
 def read_named(file: Path, name: str, *, max_bytes: int = MAX_FILE_BYTES) -> str:
     """The UTF-8 text of a file that a pipeline names. Raises SchemaRefused, from an OSError where there is one."""
     if file.is_dir():
-        raise SchemaRefused(f"{escape(name)}: a folder, where a file is expected")
+        raise SchemaRefused(f"{escape(name)}: expected a file, found a folder")
     try:
         text = read_config_file(file, name=name, follow_symlinks=True, max_bytes=max_bytes).text.removeprefix("\ufeff")
     except ConfigError as error:
@@ -252,7 +252,7 @@ def read_named(file: Path, name: str, *, max_bytes: int = MAX_FILE_BYTES) -> str
     if not text.strip():
         raise SchemaRefused(f"{escape(name)}: the file is empty")
     if "\0" in text:
-        raise SchemaRefused(f"{escape(name)}: not a text file, it holds a NUL byte")
+        raise SchemaRefused(f"{escape(name)}: not a text file: it contains a NUL byte")
     return text
 
 
@@ -284,7 +284,7 @@ def check_schema(schema: object) -> None:
 
 
 def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> None:
-    """Raises ArtifactError, which names file, place and problem, for an artifact that does not fit its schema."""
+    """Raise ArtifactError, which names the file and the problem, for an artifact that does not match its schema."""
     for pattern, schema in rule.schemas.items():
         if not matches(path, pattern, recursive=rule.recursive):
             continue
@@ -296,6 +296,6 @@ def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> 
         except SchemaRefused as refused:
             wrong = str(refused)
         if wrong:
-            what = f"{escape(path)} of the stage {stage} is not as its schema asks: {wrong}"
-            hint = "say in the step file what the file has to hold, or mend the schema in the pipeline's file"
+            what = f"{escape(path)} of the stage {stage} does not match its schema: {wrong}"
+            hint = "state in the step file what the file must contain, or fix the schema in the pipeline file"
             raise ArtifactError(what, stage=stage, hint=hint)

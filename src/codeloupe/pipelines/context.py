@@ -58,7 +58,7 @@ class RunAgents(Struct, frozen=True):
         known = (*AGENT_NAMES, *self.own)
         for name in sorted({*filter(None, named), *self._usual}.difference(known)):
             meant = did_you_mean(name, known) or f"the agents are: {', '.join(dict.fromkeys(known))}"
-            raise ConfigError(f"there is no agent {name!r}", hint=meant)
+            raise ConfigError(f"unknown agent {name!r}", hint=meant)
 
     def names(self, name: str | None) -> tuple[str, ...]:
         """Return that name, or without one the names of the usual agents."""
@@ -147,7 +147,7 @@ class Joins:
                     others = " and ".join(names[:position])
                     again = f"`codeloupe pipeline resume {self._run_id} --accept-changes --retry {name}`"
                     hint = f"let {name} need {others} in {self._file}, or have them write different files; then {again}"
-                    what = f"the work of {others} and of {name} cannot be joined: {error.message}"
+                    what = f"cannot merge the work of {others} and {name}: {error.message}"
                     raise JoinConflict(what, hint=hint) from None
                 within |= self.ancestors[name]
             self._known[key] = tree
@@ -189,7 +189,7 @@ class Context:
         limits = list(self._limits(stage))
         for left, _, words, hint in limits:
             if left <= 0:
-                raise BudgetExhausted(f"no more is spent on {stage}: {words}", agent="none", hint=hint, attempts=0)
+                raise BudgetExhausted(f"stopped spending on {stage}: {words}", agent="none", hint=hint, attempts=0)
         return min((left for left, is_money, *_ in limits if is_money), default=None)
 
     def advice(self, stage: str) -> str:
@@ -236,7 +236,7 @@ class Context:
             return await self._called(stage.name, asked, agents)
         # A stage may write unless its file says otherwise; of an agent that only answers, the answer is enough.
         result = await self._called(stage.name, replace(asked, permission_mode=PermissionMode.DONT_ASK), agents)
-        return replace(result, notes=(*result.notes, f"{result.agent} cannot change files, so it only read"))
+        return replace(result, notes=(*result.notes, f"{result.agent} cannot change files, so it worked read-only"))
 
     async def _ask_critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
         """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
@@ -285,7 +285,7 @@ class Context:
                     return await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
             except TimeoutError as error:
                 what = f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s"
-                hint = "allow the gate more time; what was reviewed is not bought again"
+                hint = "raise the timeout of the gate, then retry the stage; finished reviews come from the ledger"
                 raise PipelineError(what, stage=task.stage, hint=hint) from error
 
     async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> pipeline.Approval | None:

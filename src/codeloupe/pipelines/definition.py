@@ -32,8 +32,10 @@ from codeloupe.pipelines.artifacts import SchemaRefused, answer_name, check_sche
 from codeloupe.system.regex import regex
 
 FILE_NAMES = ("pipeline.yaml", "pipeline.yml")
-_FILE_HINT = "name a pipeline's file, such as pipeline.yaml, or the folder that holds it"
-_HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"
+_FILE_HINT = "give a pipeline file, such as pipeline.yaml, or its folder"
+_HINT = (
+    "correct each line, then check with `codeloupe pipeline validate`; `codeloupe pipeline schema` describes every key"
+)
 _SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
 # What other programs, or other places of ours, call some of the keys.
 _SYNONYMS = {"budget": "max_budget_usd", "max_budget_usd": "budget", "depends_on": "needs", "prompt": "step"}
@@ -99,7 +101,7 @@ def load_pipeline(
         words = f"{reader.escape(str(path))}: no such file or folder"
         raise ConfigError(words, hint=_pipelines_in(path.parent) or _FILE_HINT) from error
     except ValueError as error:  # a NUL byte
-        raise ConfigError(f"{reader.escape(str(path))}: this cannot be the name of a file", hint=_FILE_HINT) from error
+        raise ConfigError(f"{reader.escape(str(path))}: not a valid file name", hint=_FILE_HINT) from error
     except reader.Refused as refusal:
         raise reader.config_error([refusal.problem]) from refusal
     files = _NamedFiles(path.absolute().parent, names)
@@ -173,8 +175,8 @@ def load_kept(directory: Path, *, file: Path) -> PipelineDefinition:
     try:
         names = convert(json.loads((folder / _NAMES).read_bytes()), dict[str, str])
     except (OSError, ValueError) as error:
-        words = f"the run has not kept {file}, or it is damaged: {error}"
-        raise ConfigError(words, hint="resume it on the machine where it began") from error
+        words = f"the stored copy of {file} is missing or damaged: {error}"
+        raise ConfigError(words, hint="resume the run on the machine where it started") from error
     return replace(load_pipeline(folder / _OWN, agents=None, names=names), file=file)
 
 
@@ -190,7 +192,7 @@ def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Ma
     known = {each.name: each for each in definition.inputs}
     unknown = [name for name in given if name not in known]
     wanted = [name for name, each in known.items() if each.default is None and not given.get(name, "").strip()]
-    mistakes = [f"there is no input {reader.plain_or_quoted(name)}" for name in unknown]
+    mistakes = [f"unknown input {reader.plain_or_quoted(name)}" for name in unknown]
     for name in wanted:
         problem = "empty" if name in given else "missing"
         about = known[name].description.strip()
@@ -422,7 +424,7 @@ class _Checks:
             names = _resolved(schema["propertyNames"])
             problem = check_pattern(key) if names.get("x-check") == "glob" and _fits(names, key) else None
             if problem or not _fits(names, key):
-                sense = f"a pattern that makes sense: {problem}" if problem else _expected(names)
+                sense = f"a valid pattern: {problem}" if problem else _expected(names)
                 self._add((*place, key), f"as a key, expected {sense}")
             self._check(schema["additionalProperties"], value[key], (*place, key))
         for key in schema.get("required", ()):
@@ -432,15 +434,15 @@ class _Checks:
             self._check(known[key], value[key], (*place, key))
 
     def _check_meaning(self, check: str, value: Any, place: Place, expected: str) -> None:
-        """What the schema cannot tell: whether a file, an agent or a program's words are what they have to be."""
+        """Check what the schema cannot express: that a file, an agent, a pattern or a command is valid."""
         match check:
             case "agent" if self._agents is not None and value not in self._agents:
                 what = f"expected {either(tuple(self._agents))}, found {reader.quote(value)}"
-                self._add(place, what, _nearest(value, self._agents, "name one of these"))
+                self._add(place, what, _nearest(value, self._agents, "use one of these"))
             case "duration" if not 0 < _seconds(value) <= 30 * 24 * 3600:
                 self._add_unexpected(place, expected)
             case "glob" if problem := check_pattern(value):
-                self._add(place, f"expected a pattern that makes sense: {problem}")
+                self._add(place, f"invalid pattern: {problem}")
             case "command":
                 try:
                     words = shlex.split(value)
@@ -450,7 +452,7 @@ class _Checks:
                     self._add_unexpected(place, expected)
                 for sign in _SHELL_WORDS.intersection(words):
                     how = "write several gates, or [sh, -c, ...]"
-                    self._add(place, f"no shell reads this, so `{sign}` would be an argument: {how}")
+                    self._add(place, f"this does not run in a shell, so `{sign}` would be an argument: {how}")
             case "file" | "schema":
                 try:
                     (self._files.text if check == "file" else self._files.schema)(value)
@@ -478,7 +480,7 @@ class _Checks:
         for number, stage in self._stages:
             name = stage.get("name")
             if isinstance(name, str) and names.setdefault(name, number) != number:
-                what = f"stage {names[name] + 1} is called {reader.quote(name)} too"
+                what = f"stage {names[name] + 1} is also called {reader.quote(name)}"
                 self._add(("stages", number, "name"), what, "give each stage its own name")
         needs: dict[str, list[str]] = {name: [] for name in names}
         for number, stage in self._stages:
@@ -488,8 +490,8 @@ class _Checks:
                 if needed == own:
                     self._add(place, "a stage cannot need itself", "remove it")
                 elif needed not in names:
-                    hint = _nearest(needed, names, "name a stage of this file")
-                    self._add(place, f"there is no stage {reader.quote(needed)}", hint)
+                    hint = _nearest(needed, names, "use a stage of this file")
+                    self._add(place, f"unknown stage {reader.quote(needed)}", hint)
                 elif isinstance(own, str) and needed in needs[own]:
                     self._add(place, f"{reader.quote(needed)} is given twice", "keep one of the two")
                 elif isinstance(own, str):
@@ -498,11 +500,11 @@ class _Checks:
             TopologicalSorter(needs).prepare()
         except CycleError as error:
             circle = error.args[1][::-1]
-            what = f"these stages wait for each other: {' → '.join(circle)}"
+            what = f"these stages need each other: {' → '.join(circle)}"
             self._add(("stages", names[circle[0]], "needs"), what, "remove one of these needs")
 
     def _check_stage(self, number: int, stage: Values) -> None:
-        """Its inputs and gates; and of one that does not write, that it has to leave its answer and nothing else."""
+        """Check the inputs and gates of a stage, and that one that does not write requires only its answer."""
         inputs, place = self._document.get("inputs"), ("stages", number)
         known = tuple(inputs) if isinstance(inputs, Mapping) else ()
         for inside, name in _words(stage.get("inputs")):
@@ -510,8 +512,8 @@ class _Checks:
                 hint = _nearest(name, known, "add it to the pipeline's `inputs`")
                 self._add((*place, "inputs", *inside), f"the pipeline has no input {reader.quote(name)}", hint)
         if "gate" in stage and "gates" in stage:
-            what = "a stage has `gate` for one, or `gates` for several"
-            self._add((*place, "gates"), what, "put all of them into `gates`")
+            what = "a stage has either `gate` for one gate or `gates` for several"
+            self._add((*place, "gates"), what, "list all of them in `gates`")
         artifacts, named, defaults = stage.get("artifacts"), stage.get("name"), self._document.get("defaults")
         usual = defaults.get("writes") if isinstance(defaults, Mapping) else None
         if stage.get("writes", usual) is not False or not isinstance(artifacts, Mapping):
@@ -519,7 +521,7 @@ class _Checks:
         answer = answer_name(named if isinstance(named, str) else "", structured="output_schema" in stage, taken=())
         for inside, required in _words(artifacts.get("required")):
             if not matches(answer, required, recursive=False):
-                what = f"a stage that does not write leaves {answer} and no {reader.quote(required)}"
+                what = f"a stage that does not write produces only {answer}, not {reader.quote(required)}"
                 self._add((*place, "artifacts", "required", *inside), what, "remove it, or let the stage write")
 
 

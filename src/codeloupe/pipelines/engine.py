@@ -139,7 +139,7 @@ class Engine:
                 note = answer.note.strip()
             elif answer is not None:
                 said = answer_event(self._state, answer).message
-                words = f"{said}, which was about its earlier work; you will be asked again"
+                words = f"{said}, which was about its earlier work; codeloupe will ask again"
                 events.append(self._state.event("note", words, stage=record.name))
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 
@@ -155,8 +155,8 @@ class Engine:
             except JoinConflict:
                 is_stale = True  # which the stage itself will tell
         changed = [name for name, tree in now.items() if name and before.get(name, tree) != tree]
-        why = f"the work of {' and '.join(changed)}" if changed else "what it builds on"
-        return f"it runs again: {why} has changed since it began" if is_stale else ""
+        why = f"the work of {' and '.join(changed)}" if changed else "the work that it builds on"
+        return f"it runs again: {why} has changed since it started" if is_stale else ""
 
     def _take_over(self) -> None:
         """Say that the run goes on, and mark what a process that died left as under way."""
@@ -273,7 +273,7 @@ def given_up(definition: PipelineDefinition, run: RunRecord) -> Mapping[str, str
     """The stages that have not begun and never will, each with the reason."""
     failing = failing_stage(definition, run)
     if failing is not None:
-        why = f"not run, since the run failed at {failing.name}"
+        why = f"not run, because the run failed at {failing.name}"
         return {stage.name: why for stage in run.stages if stage.state is StageState.PENDING}
     lost = {stage.name for stage in run.stages if stage.state in (StageState.FAILED, StageState.CANCELLED)}
     reasons: dict[str, str] = {}
@@ -283,10 +283,10 @@ def given_up(definition: PipelineDefinition, run: RunRecord) -> Mapping[str, str
             lost.add(name)
             state = run.stage(name).state
             if state in (StageState.PENDING, StageState.COMPLETED):
-                what = "not run" if state is StageState.PENDING else "its earlier work is left out"
+                what = "not run" if state is StageState.PENDING else "its earlier work is not used"
                 failed = any(run.stage(each).state is StageState.FAILED for each in missing)
                 fate = "failed" if failed else "was not run"
-                reasons[name] = f"{what}, since it needs {' and '.join(missing)}, which {fate}"
+                reasons[name] = f"{what}, because it needs {' and '.join(missing)}, which {fate}"
     return reasons
 
 

@@ -68,8 +68,8 @@ async def execute_stage(
     result = await _answer(asked, definition, ask)
     seconds = max(time.monotonic() - started, 0.0)
     if work.identity_of(workspace) not in (identity, ()):
-        what = f"the workspace {workspace} of the stage {name} was replaced by something else while it ran"
-        raise ArtifactError(what, stage=name, hint="use an agent that keeps to its workspace")
+        what = f"the workspace {workspace} of the stage {name} was replaced during the run"
+        raise ArtifactError(what, stage=name, hint="use an agent that stays in its workspace")
     after = await snapshot(workspace, stage=name)
     collected = work.collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
     artifacts, answer = _saved(result, definition, collected, after, built_on, workspace, answers)
@@ -103,10 +103,10 @@ async def _answer(asked: AgentRequest, definition: StageDefinition, ask: Ask) ->
         if isinstance(error, CodeloupeError):
             what, hint = f"the stage {name} got no answer: {error.message}", error.hint
         elif isinstance(error, TimeoutError) and time_limit.expired():
-            what, hint = f"the stage {name} got no answer within {seconds:g} s", "allow it more time"
+            what, hint = f"the stage {name} got no answer within {seconds:g} s", "raise its timeout"
         else:
             what = f"the agent of the stage {name} failed unexpectedly: {type(error).__name__}: {error}"
-            hint = "this is a defect of the agent, not of the stage; try another agent"
+            hint = "this is a bug in the agent, not in the stage; try another agent"
         raise AgentExecutionError(what, stage=name, hint=hint) from error
     if not result.success:
         what = f"the stage {name} got no answer: {result.error or f'{result.agent} was not successful'}"
@@ -126,8 +126,8 @@ def _saved(
     """The artifacts, checked, and the name under which the answer was saved as one, if so. Raises ArtifactError."""
     name, rule, structured = definition.name, definition.artifacts, result.structured is not None
     if not definition.writes and collected.changed:
-        what = f"the stage {name} may not write, but these changed while it ran: {listed(collected.changed)}"
-        hint = "set `writes: true` for the stage, or use an agent that keeps to reading"
+        what = f"the stage {name} is read-only, but these files changed while it ran: {listed(collected.changed)}"
+        hint = "set `writes: true` for the stage, or use an agent that respects read-only mode"
         raise ArtifactError(what, stage=name, hint=hint)
     answer, artifacts = "", set(collected.artifacts)
     ours = answer_name(name, structured=structured, taken=())
@@ -137,7 +137,7 @@ def _saved(
             answer = answer_name(name, structured=structured, taken=() if answers else after, own=unchanged_own)
         elif not collected.changed:
             what = f"the stage {name} wrote no file, and its answer is empty"
-            raise ArtifactError(what, stage=name, hint="say in the step file what the stage has to write or answer")
+            raise ArtifactError(what, stage=name, hint="state in the step file what the stage must write or answer")
     artifacts |= {answer} - {""}
     work.require(replace(collected, artifacts=tuple(sorted(artifacts))), rule, stage=name)
     homes = {path: answers if answers and path == answer else workspace for path in artifacts}
@@ -147,8 +147,8 @@ def _saved(
             work.save_answer(homes[answer], answer, text)
         except (OSError, TypeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            what = f"the answer of the stage {name} cannot be saved as {answer}: {reason}"
-            hint = "check that the workspace can be written and has room"
+            what = f"cannot save the answer of the stage {name} as {answer}: {reason}"
+            hint = "check that the workspace is writable and its disk is not full"
             raise ArtifactError(what, stage=name, hint=hint) from error
     for path, home in homes.items():
         work.check_artifact(home / path, path, rule, stage=name)
@@ -190,8 +190,8 @@ def read_text(file: Path, what: str, stage: str) -> str:
     try:
         return work.read_named(file, str(file))
     except work.SchemaRefused as error:
-        words = f"the stage {stage} cannot go on: its {what} cannot be used: {error}"
-        hint = f"check the {what} that the pipeline names; `codeloupe pipeline validate` looks at all of them"
+        words = f"the stage {stage} cannot continue: cannot use its {what}: {error}"
+        hint = "check this file; `codeloupe pipeline validate` checks all files of the pipeline"
         raise AgentExecutionError(words, stage=stage, hint=hint) from error.__cause__ or error
 
 

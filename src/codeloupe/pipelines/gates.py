@@ -102,8 +102,8 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
     name = gate.command[0] if gate.command else ""
     found = find_program(name if "/" not in name else str(task.workspace / name))
     if found is None:
-        what = f"the command gate of {task.stage} cannot be run: there is no program {name}"
-        hint = "install it, or name it by an absolute path or one below the workspace"
+        what = f"cannot run the command gate of {task.stage}: program {name} not found"
+        hint = "install it, or give an absolute path or a path in the workspace"
         raise ProgramNotFound(what, program=Path(name).name, hint=hint)
     command = Command(
         argv=(found, *gate.command[1:]),
@@ -162,8 +162,8 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
     blocking = [each for each in review.findings if each.can_block and each.severity.at_least(review.policy.fail_on)]
     if not blocking and (not review.complete or review.exit_code != 0):
         why = "; ".join(gap.describe() for gap in gaps_of(review)[:5]) or review.summary
-        what = f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}"
-        hint = "mend that, then have the stage tried again; what was reviewed is not bought again"
+        what = f"the review of {task.stage} is incomplete, so the gate did not pass: {why[:_MOST_CHARACTERS]}"
+        hint = "fix it, then retry the stage; finished reviews come from the ledger"
         raise PipelineError(what, stage=task.stage, hint=hint)
     blockers: list[str] = []
     fixes: list[str] = []

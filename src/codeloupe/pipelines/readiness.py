@@ -27,7 +27,7 @@ from codeloupe.pipelines.context import RunAgents
 from codeloupe.pipelines.recovery import Action, next_action, reopened, tried_again
 from codeloupe.reviewers.choose import choose_reviewers
 
-_HINT = "install one of them or log in to it, or name another agent; `codeloupe doctor` shows which can be used"
+_HINT = "install one of them, log in to it, or use another agent; `codeloupe doctor` lists the usable ones"
 
 
 class Need(Struct, frozen=True, kw_only=True):

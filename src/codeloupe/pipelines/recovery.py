@@ -109,7 +109,7 @@ def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord)
     if refused_at(attempt) is None:
         return Action("complete", number)
     return Action(
-        "complete", number, f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best"
+        "complete", number, f"attempt {number} was accepted without a PASS: its score, {attempt.score}, is the best"
     )
 
 
@@ -135,7 +135,7 @@ def _nothing_good(record: StageRecord) -> str:
             return f"{words}: {critique.summary or critique.gate.value}"
     if chosen.score is None:
         return f"{words}, and no critic gave a score"
-    return f"{words}, and the best score, {chosen.score}, is too low to be taken"
+    return f"{words}, and the best score, {chosen.score}, is too low to accept"
 
 
 def _fail(attempts: Sequence[AttemptRecord], failed: AttemptRecord) -> Action:
@@ -146,7 +146,7 @@ def _fail(attempts: Sequence[AttemptRecord], failed: AttemptRecord) -> Action:
     other = best(attempt for attempt in attempts if attempt.number < failed.number and not _has_failed(attempt))
     if other is None or other.score is None or other.score <= (-1 if failed.score is None else failed.score):
         return Action("fail", failed.number, words)
-    kept = f"the work of attempt {other.number} is kept, since its score, {other.score}, is better"
+    kept = f"attempt {other.number} was kept, because its score, {other.score}, is better"
     return Action("fail", other.number, f"{words}; {kept}")
 
 
@@ -275,8 +275,8 @@ def with_changes(
     if not accepted or obstacles:
         with_them = f"`codeloupe pipeline resume {record.run_id} --accept-changes`"
         either = "or start a new run" if obstacles else f"start a new run, or continue with the changes: {with_them}"
-        begun = f"{record.file}, or a file that it names, has changed since the run {record.run_id} began"
-        raise UsageError("; ".join((begun, *obstacles)), hint=f"put the files back as they were, {either}")
+        begun = f"{record.file}, or a file that it names, has changed since the run {record.run_id} started"
+        raise UsageError("; ".join((begun, *obstacles)), hint=f"restore the files, {either}")
     inputs = input_values(definition, given)
     known = {stage.name: stage for stage in record.stages}
     stages = []
@@ -295,9 +295,9 @@ def with_changes(
         value = inputs[about.name]
         before = record.inputs.get(about.name, value)
         if before != value:
-            notes.append(f"the input {about.name} has another default, which applies to what is still to run")
+            notes.append(f"the input {about.name} has a new default, which applies to the remaining stages")
         elif record.given is None and about.default not in (None, before):
-            why = "an older version did not note whether it was a default"
+            why = "an older version did not record whether it was a default"
             notes.append(f"the input {about.name} keeps its value: {why}")
     return replace(record, stages=tuple(stages), digest=definition.digest, inputs=inputs), tuple(notes)
 
@@ -311,28 +311,28 @@ def _obstacles(
         stage for stage in record.stages if stage.attempts or stage.earlier or stage.unanswered or stage.usage.requests
     ]
     if lost := [stage.name for stage in worked if stage.name not in wanted]:
-        yield f"{', '.join(lost)} had begun and is no longer in it under that name"
+        yield f"{', '.join(lost)} had started, but is no longer in the pipeline under that name"
     if definition.workspace is not record.workspace:
         yield f"its workspace was a {record.workspace.value} and is a {definition.workspace.value}"
     for each in definition.inputs:
         if each.default is None and not given.get(each.name, "").strip():
             is_known = each.name in record.inputs
-            why = "no longer has the default that was used" if is_known else "is new and has no default"
+            why = "no longer has the default that the run used" if is_known else "is new and has no default"
             yield f"its input {each.name} {why}"
     if record.workspace is model.WorkspaceKind.CHECKOUT:
         # With what they began was not recorded, and in a checkout no tree tells it.
         for stage in worked:
             if not stage.built_on and stage.name in wanted and set(stage.needs) != set(wanted[stage.name].needs):
-                yield f"{stage.name} had begun and needs other stages now"
+                yield f"{stage.name} had started, and now needs other stages"
 
 
 def kept_note(stage: StageRecord, run_id: str) -> str:
     """That a stage keeps work of another definition; nothing of one that does not."""
     if not (parts := stage.outdated_text):
         return ""
-    unknown = ", and an older version did not note what it was asked" if stage.outdated == (model.UNKNOWN_PART,) else ""
+    unknown = ", and an older version did not record its inputs" if stage.outdated == (model.UNKNOWN_PART,) else ""
     again = f"`codeloupe pipeline resume {run_id} --retry {stage.name}` runs it again"
-    return f"it keeps the work that it did before {parts} changed{unknown}; {again}"
+    return f"its work is from before {parts} changed{unknown}; {again}"
 
 
 def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[str, str]) -> StageRecord:
@@ -345,7 +345,7 @@ def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[
     parts = {**stage.parts, "gates": now["gates"]} if stage.parts else stage.parts
     if stage.state is model.StageState.COMPLETED:
         return replace(
-            reopened(stage, "its gates have changed since it finished, so they judge its work again"),
+            reopened(stage, "its gates have changed since it finished, so they run again on its work"),
             state=model.StageState.PENDING,
             start_tree=stage.start_tree,
             built_on=stage.built_on,
@@ -364,5 +364,5 @@ def _unjudged(attempt: AttemptRecord) -> AttemptRecord:
     if not attempt.critiques:
         return attempt
     usage = reduce(Usage.plus, (critique.usage for critique in attempt.critiques), attempt.usage)
-    note = "the pipeline's files changed after gates had passed it, so its gates judge it again"
+    note = "the pipeline's files changed after gates had passed it, so its gates run again"
     return replace(attempt, critiques=(), usage=usage, notes=(*attempt.notes, note))

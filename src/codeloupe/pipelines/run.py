@@ -141,7 +141,8 @@ class Pipeline:
             record = await _with_places(record, store, repository)
             kept = {**kept_files(definition), **kept_settings(options, agents.settings)}
             notes += [
-                f"{name}, which is not in the pipeline's folder, is kept too" for name in outside_files(definition)
+                f"{name}, which is outside the pipeline's folder, is stored with the run"
+                for name in outside_files(definition)
             ]
         store.create(record, kept)
         with store.lock(record.run_id):
@@ -232,8 +233,8 @@ async def resume_run(
         is_elsewhere = record.home != store.home
         if record.workspace is WorkspaceKind.CHECKOUT and (is_elsewhere or options.clone is not None):
             place = f"{record.repository} on {record.host}" if record.host else str(record.repository)
-            words = f"the run {run_id} works in the checkout {place}, and can work in no other"
-            raise UsageError(words, hint="resume it there, or begin a new run with `workspace: worktree`")
+            words = f"the run {run_id} works in the checkout {place} and cannot use another one"
+            raise UsageError(words, hint="resume it there, or start a new run with `workspace: worktree`")
         definition = _definition_of(record, store, is_elsewhere=is_elsewhere)
         if definition.digest != record.digest:
             record, notes = with_changes(record, definition, accepted=options.accept_changes)
@@ -271,11 +272,11 @@ def _definition_of(record: RunRecord, store: RunStore, *, is_elsewhere: bool) ->
         return load_pipeline(record.file, agents=None)
     if not store.is_shared and not (store.directory(record.run_id) / KEPT_FOLDER).is_dir():
         words = f"the run {record.run_id} cannot continue: its pipeline file {record.file} no longer exists"
-        raise ConfigError(words, hint="put it back where it was")
+        raise ConfigError(words, hint="restore the file")
     definition = load_kept(store.directory(record.run_id), file=record.file)
     if definition.digest != record.digest:
-        words = f"the run {record.run_id} has kept other files of {record.file} than those that it goes by"
-        raise ConfigError(words, hint=f"resume it where it began, on {record.host}")
+        words = f"the files of {record.file} that the run {record.run_id} stored are not those that it uses"
+        raise ConfigError(words, hint=f"resume it on {record.host}, where it started")
     return definition
 
 
@@ -321,7 +322,7 @@ async def _repository_of(
         return None
     cannot = f"the run {record.run_id} cannot continue"
     if is_elsewhere and not record.base_tree:
-        words = f"{cannot} here: it was stopped on {record.host} before it had begun"
+        words = f"{cannot} here: it was stopped on {record.host} before it started"
         raise ConfigError(words, hint="resume it there, or start a new run; nothing was spent on this one")
     # A path of another machine means nothing here.
     place = options.clone or (None if is_elsewhere else record.repository)
@@ -331,7 +332,7 @@ async def _repository_of(
         is_kept = store.is_shared and record.base_tree and record.workspace is WorkspaceKind.WORKTREE
         if is_kept and options.clone is None:
             return None
-        hint = "put its repository back where it was" if options.clone is None else "name a clone of its repository"
+        hint = "restore its repository" if options.clone is None else "give a clone of its repository"
         raise ConfigError(f"{cannot}: {error.message}", hint=hint) from error
 
 
@@ -350,7 +351,7 @@ async def _agents_for(
                 try:
                     experts_of(replace(settings, experts=gate.experts or settings.experts))
                 except ConfigError as error:
-                    words = f"the review gate of the stage {stage.name} cannot be used: {error.message}"
+                    words = f"cannot use the review gate of the stage {stage.name}: {error.message}"
                     raise ConfigError(words, hint=error.hint) from error
     return agents
 
@@ -385,7 +386,7 @@ async def _go_on(
             base = (await workspaces.keep(files.checkout)).tree
         elif store.is_shared and not await workspaces.keep_beginning(MOST_KEPT_BYTES):
             clone = f"a clone of {record.origin or 'its repository'} with the commit {record.base_commit}"
-            notes = (*notes, f"its repository is too large to be kept with the run; elsewhere it needs {clone}")
+            notes = (*notes, f"its repository is too large to store with the run; another machine needs {clone}")
         record = state.move_run(record.state, base_tree=base)
     for words in notes:
         state.tell("note", words)

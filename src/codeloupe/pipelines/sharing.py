@@ -24,7 +24,7 @@ from codeloupe.store.run_migration import BORROWED_PACK, Prepare, Prepared
 from codeloupe.store.runs import write_files
 from codeloupe.system.directories import temporary_directory
 
-_HERE = "it can only go on here"
+_HERE = "it can only continue on this machine"
 
 
 def preparing(target: RunStore) -> Prepare:
@@ -53,7 +53,7 @@ async def _prepared(record: RunRecord, directory: Path, before: Path, target: Ru
             write_files(directory, kept_settings(RunOptions(repo=repository.root), settings))
     if not record.base_tree:
         if record.workspace is WorkspaceKind.WORKTREE:
-            remarks.append(f"it had not begun yet: {_HERE}")
+            remarks.append(f"it has not started yet: {_HERE}")
         return Prepared(record, tuple(remarks))
     try:
         record = replace(record, base_commit=record.base_commit or recorded_commit(directory / "store.git"))
@@ -64,7 +64,7 @@ async def _prepared(record: RunRecord, directory: Path, before: Path, target: Ru
         record = changed or record
         if changed is None:
             clone = f"a clone of {record.origin or 'it'} with the commit {record.base_commit}"
-            remarks.append(f"its repository is too large to be kept with the run; elsewhere it needs {clone}")
+            remarks.append(f"its repository is too large to store with the run; another machine needs {clone}")
     return Prepared(record, tuple(remarks))
 
 
@@ -75,7 +75,7 @@ def _definition_files(record: RunRecord, directory: Path) -> dict[str, bytes]:
             return {}
     definition = load_pipeline(record.file, agents=None)
     if definition.digest != record.digest:
-        raise ConfigError(f"{record.file}, or a file that it names, has changed since the run began")
+        raise ConfigError(f"{record.file}, or a file that it names, has changed since the run started")
     return kept_files(definition)
 
 

@@ -59,9 +59,9 @@ async def save_handwork(context: Context, record: StageRecord) -> None:
             return
         context.files.write(name, await context.workspaces.diff(shown.tree, found))
     except (CodeloupeError, OSError) as error:
-        _log.warning("what was changed by hand in the workspace of %s cannot be kept: %s", record.name, error)
+        _log.warning("cannot store the manual changes in the workspace of %s: %s", record.name, error)
         return
-    words = f"what was changed by hand while it waited is no part of attempt {shown.number}; it is kept in {name}"
+    words = f"manual changes made while it waited are not part of attempt {shown.number}; they are stored in {name}"
     context.state.tell("note", words, stage=record.name)
 
 
@@ -106,7 +106,7 @@ class StageRun:
         if action.step is not RecoveryStep.FIRST:
             words, last = _RECOVERY_WORDS[action.step], self._record.failures[-1]
             if action.step is RecoveryStep.FRESH and last.session_id and not last.resumable:
-                words = f"{words}; {last.agent} did not keep its session"
+                words = f"{words}; {last.agent} did not store its session"
             state.tell("recovery", words, stage=self._name, step=step)
         state.move(
             self._record,
@@ -224,7 +224,7 @@ class StageRun:
                 tree = (await self._context.workspaces.keep(workspace)).tree
                 failure = replace(failure, tree=tree, resumable=True)
             except WorkspaceError as trouble:
-                _log.warning("what a failed call of %s left cannot be kept: %s", self._name, trouble)
+                _log.warning("cannot store the files of a failed call of %s: %s", self._name, trouble)
         self._record_failure(failure, _unused_answer(error) if answer is None else answer.output)
 
     def _record_failure(self, failure: model.FailedTry, answer: str = "") -> None:
@@ -241,7 +241,7 @@ class StageRun:
         state.move(record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message)
 
     async def _keep(self, action: Action) -> None:
-        """What cannot be kept is no part of the attempt's work, and a note says so."""
+        """Store the attempt's work; a file that cannot be stored is not part of it, and a note says so."""
         record, workspaces, number = self._record, self._context.workspaces, action.attempt
         last = record.attempts[-1]
         try:
@@ -253,8 +253,8 @@ class StageRun:
             self._files.write(diff_file, await workspaces.diff(record.start_tree, kept.tree))
         except (CodeloupeError, OSError) as error:
             if not isinstance(error, WorkspaceError):
-                words = f"what the stage {self._name} left cannot be kept: {error}"
-                hint = "free some disk space, then retry the stage: its agent is not asked again"
+                words = f"cannot store the work of the stage {self._name}: {error}"
+                hint = "free some disk space, then retry the stage; its finished call is not repeated"
                 error = WorkspaceError(words, stage=self._name, hint=hint)
             self._record_failure(failed_try(error, step=RecoveryStep.FIRST, attempt=number))
             return
@@ -309,8 +309,8 @@ class StageRun:
         if not context.is_checkout:
             await self._fill(self._files.made_workspace(self._name), attempt.tree, number)
         elif number != max(each.number for each in (*record.earlier, *record.attempts)):
-            what = f"attempt {number} of {self._name} cannot be judged: the checkout holds a later one"
-            hint = f"its patch is {attempt.diff_file}; what is in a checkout is never put back by itself"
+            what = f"attempt {number} of {self._name} cannot be judged: the checkout contains a later one"
+            hint = f"its patch is {attempt.diff_file}; codeloupe never resets a checkout"
             raise WorkspaceError(what, stage=self._name, hint=hint)
         ours = context.own_answers()
         start, tree = [await context.workspaces.without(each, ours) for each in (record.start_tree, attempt.tree)]
@@ -381,14 +381,14 @@ class StageRun:
             state.put(tried_again(self._record, answer.note), said)
             return True
         if is_approved and not action.attempt:
-            again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` tries it again"
+            again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` retries it"
             state.tell("note", f"{said.message}, but it has no work to approve; {again}", stage=self._name)
         else:
             await self._end(Action("complete" if is_approved else "fail", action.attempt, said.message), said)
         return False
 
     async def _end(self, action: Action, *events: PipelineEvent) -> None:
-        """The last move. The workspace holds the work that is kept, for whoever looks there."""
+        """Make the last move. The workspace contains the accepted work, for people who look there."""
         record = replace(self._record, chosen=action.attempt or None)
         note = await self._put_back(record)
         self._state.move(
@@ -401,28 +401,28 @@ class StageRun:
         )
 
     async def _put_back(self, record: StageRecord) -> str:
-        """Make the workspace hold the chosen attempt; a note where that cannot be."""
+        """Fill the workspace with the chosen attempt; return a note if that is impossible."""
         chosen = record.chosen_attempt
         if chosen is None or not chosen.tree:
             return ""
         if self._context.is_checkout:
             patch = f"the patch of attempt {chosen.number} is {chosen.diff_file}"
             if chosen.number != record.attempts[-1].number:
-                return f"the checkout holds a later attempt; {patch}"
+                return f"the checkout contains a later attempt; {patch}"
             has_more = any(failure.attempt > chosen.number for failure in record.failures)
-            return f"the checkout may also hold what calls after it left that failed; {patch}" if has_more else ""
+            return f"the checkout may also contain changes of later, failed calls; {patch}" if has_more else ""
         try:
             await self._context.workspaces.put(chosen.tree, self._files.made_workspace(record.name))
         except (WorkspaceError, OSError) as error:
-            return f"the workspace does not hold attempt {chosen.number}: {error}"
+            return f"the workspace does not contain attempt {chosen.number}: {error}"
         return ""
 
 
 def _without_left_out(attempt: model.AttemptRecord, kept: KeptTree) -> model.AttemptRecord:
-    """An attempt without the artifacts that were not kept, and with a note on each file."""
-    notes = [f"{name} was not kept: {reason}" for name, reason in kept.left_out.items()]
+    """Return an attempt without the artifacts that were not stored, and with a note on each file."""
+    notes = [f"{name} was not stored: {reason}" for name, reason in kept.left_out.items()]
     if len(notes) > 50:
-        notes[50:] = [f"{len(notes) - 50:,} more files were not kept"]
+        notes[50:] = [f"{len(notes) - 50:,} more files were not stored"]
     artifacts = tuple(name for name in attempt.artifacts if name not in kept.left_out)
     return replace(attempt, artifacts=artifacts, notes=(*attempt.notes, *notes))
 

@@ -66,7 +66,7 @@ def check_transition(transitions: Transitions, before: StageState, to: StageStat
     allowed = transitions[before]
     if to not in allowed:
         known = ", ".join(state.value for state in StageState if state in allowed)
-        hint = f"from {before.value} it can go to {known}" if known else f"{before.value} is an end"
+        hint = f"from {before.value} it can go to {known}" if known else f"{before.value} is final"
         raise ForbiddenTransition(f"{what} cannot go from {before.value} to {to.value}", stage=stage, hint=hint)
 
 
@@ -138,7 +138,7 @@ class RunState:
                 self._watch(changed, event)
             except Exception as error:  # noqa: BLE001 - a display may fail at anything, and the run is not lost for it
                 if not self._is_watch_broken:
-                    log_failure(_log, error, "an event of the run could not be shown")
+                    log_failure(_log, error, "cannot show an event of the run")
                 self._is_watch_broken = True
 
 
@@ -196,7 +196,7 @@ class RunFiles:
         try:
             return self.write(name, text)
         except OSError as error:
-            _log.warning("%s could not be written: %s", name, error)
+            _log.warning("cannot write %s: %s", name, error)
             return None
 
     def read(self, name: str) -> str:

@@ -77,16 +77,16 @@ def _files_in(folder: Path) -> dict[str, Path]:
         entries = sorted(folder.iterdir())
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
-        what = f"the folder of experts {str(folder)!r} cannot be read: {reason}"
-        raise ConfigError(what, hint="check where it is") from error
+        what = f"cannot read the folder of experts {str(folder)!r}: {reason}"
+        raise ConfigError(what, hint="check its path and permissions") from error
     files: dict[str, Path] = {}
     for file in entries:
         name = file.stem
         if file.suffix not in (".yaml", ".yml") or file.name.startswith("."):
             continue
         if name == DEFAULT or not _NAME.fullmatch(name):
-            hint = f"use letters, digits, - and _; `{DEFAULT}` means the experts of an ordinary review"
-            raise ConfigError(f"experts: {name[:60]!r} cannot be the name of an expert", hint=hint)
+            hint = f"use letters, digits, - and _; `{DEFAULT}` is reserved: it means the experts of an ordinary review"
+            raise ConfigError(f"experts: {name[:60]!r} is not a valid name of an expert", hint=hint)
         if name in files:
             what = f"the expert {name} has two files: {files[name].name} and {file.name}"
             raise ConfigError(what, hint="keep one of the two")
@@ -95,7 +95,7 @@ def _files_in(folder: Path) -> dict[str, Path]:
 
 
 def _definition(name: str, own: Mapping[str, Mapping[str, Any]], files: Mapping[str, Path]) -> Mapping[str, Any]:
-    """Return the definition of an expert. Raise ConfigError if there is no expert of that name."""
+    """Return the definition of an expert. Raise ConfigError if unknown expert of that name."""
     if name in own:
         return own[name]
     if name in files:
@@ -111,7 +111,7 @@ def _definition(name: str, own: Mapping[str, Mapping[str, Any]], files: Mapping[
     hint = listed
     if near is not None:
         hint = f"did you mean `{near}`? ({listed})"
-    raise ConfigError(f"there is no expert {name[:60]!r}", hint=hint)
+    raise ConfigError(f"unknown expert {name[:60]!r}", hint=hint)
 
 
 def _expert(name: str, values: Mapping[str, Any], *, in_brief: bool) -> Expert:

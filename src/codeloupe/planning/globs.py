@@ -121,7 +121,7 @@ def literal_pattern(path: str) -> str:
 def no_such_files(pattern: str, names: Sequence[str], *, where: str = ", before or after the change") -> UsageError:
     """Return the error for a pattern that matches no file of the repository, with a spelling that would as its hint."""
     meant = _nearest_pattern(pattern.strip("/"), names)
-    hint = "`git ls-files` shows the files there are"
+    hint = "`git ls-files` lists the files"
     if meant is not None:
         hint = f"did you mean {meant}?"
     return UsageError(f"no file of the repository matches {pattern!r}{where}", hint=hint)
@@ -206,7 +206,7 @@ def _inside(word: str, root: Path, repo: Path) -> str:
     path = os.path.normpath(os.path.join(repo.resolve(), word))  # noqa: PTH118 - Path has no such normalisation
     relative = os.path.relpath(path, root)
     if relative == ".." or relative.startswith("../"):
-        raise UsageError(f"{word!r} is outside of the repository {root}", hint="give a path inside of it")
+        raise UsageError(f"{word!r} is outside the repository {root}", hint="give a path inside it")
     return "" if relative == "." else relative
 
 

@@ -172,7 +172,7 @@ async def _write_objects(snapshot: Snapshot, selection: Selection, repository: R
     blobs = await read_blobs_of(repository, names.values(), engine)
     for path, name in names.items():
         if name not in blobs:
-            snapshot.missing[path] = "its content is not in this repository, or larger than can be read"
+            snapshot.missing[path] = "its content is missing from this repository, or too large to read"
             continue
         try:
             snapshots.write_file(snapshot.root, path, blobs[name])
@@ -258,8 +258,8 @@ def with_gaps_if_nothing_is_left(prepared: Prepared, own_patterns: frozenset[str
 def remarks_of(plan: Prepared, request: ScopeRequest) -> Iterator[ReviewError]:
     """Yield remarks for the reader of the verdict: an assumed base, edited guidance, and unused guidance."""
     if isinstance(request, FetchedScope) and request.assumed_base:
-        what = f"the remote does not say which branch this pull request goes to, so {request.assumed_base} was assumed"
-        yield ReviewError("assumed_base", f"{what}; --base names another", level=Level.NOTE)
+        what = f"the remote does not say which branch this pull request targets, so {request.assumed_base} was assumed"
+        yield ReviewError("assumed_base", f"{what}; give --base to compare with another", level=Level.NOTE)
     changed = guidance_changed(plan.change)
     if not plan.trusted and changed:
         message = f"the change edits {', '.join(changed)}; the base's version was used for this review"

@@ -53,7 +53,7 @@ _LFS_POINTER = regex(
 _ALWAYS_ACCEPTED = frozenset((SkipReason.MEDIA, SkipReason.FONT, SkipReason.EXCLUDED, SkipReason.NOTHING_TO_READ))
 # In a trusted change, only these classes of source files may stay unread.
 _UNREAD_SOURCE = frozenset((SkipReason.GENERATED, SkipReason.VENDORED, SkipReason.LOCK_FILE))
-_UNKNOWN_FORMAT = "neither text nor of a known format"
+_UNKNOWN_FORMAT = "neither text nor a known format"
 # A word of this many ASCII characters does not occur by chance in text of another encoding.
 _HIDDEN_WORD_LENGTH = 24
 _HIDDEN_WORD_LENGTH_IF_UNTRUSTED = 4
@@ -169,7 +169,7 @@ def _with_deleted_text(file: FileChange) -> FileChange:
 def _skip_without_diff(change: Change, globs: Globs, settings: Settings) -> list[SkippedFile]:
     """Skip the files and folders that git could not read, and nested repositories."""
     unread = [(name, SkipReason.UNREADABLE, why) for name, why in change.unreadable]
-    unread += [(name, SkipReason.SUBMODULE, "a repository of its own") for name in change.nested_repositories]
+    unread += [(name, SkipReason.SUBMODULE, "a nested repository") for name in change.nested_repositories]
     skipped: list[SkippedFile] = []
     for name, reason, detail in unread:
         pattern = globs.unwanted(name.rstrip("/"))
@@ -212,7 +212,7 @@ def select_by_content(
 def _reason_by_whole_file(file: FileChange, content: FileContent | None, settings: Settings) -> _Reason | None:
     """Return why a file that has to be reviewed in full is skipped, or None."""
     if content is None:
-        return SkipReason.NOT_SHOWN, "only its name or mode is known, and no content"
+        return SkipReason.NOT_SHOWN, "only its name or mode is known, not its content"
     reason = _reason_by_content(file, content, settings)
     if reason is not None:
         return reason
@@ -247,8 +247,8 @@ def _change_without_lines(file: FileChange) -> str:
     if file.old_path != file.new_path:
         parts.append(f"{file.status.value} from {file.old_path}")
     if file.old_mode and file.new_mode and file.old_mode != file.new_mode:
-        parts.append(f"its mode is {file.new_mode} instead of {file.old_mode}")
-    return ", ".join(parts) or "no line of it is changed"
+        parts.append(f"mode changed from {file.old_mode} to {file.new_mode}")
+    return ", ".join(parts) or "no changed lines"
 
 
 def decoded_file(file: FileChange, old: bytes | None, new: bytes | None) -> tuple[FileChange, bytes] | None:
@@ -283,7 +283,7 @@ def _reason_by_diff(file: FileChange, settings: Settings) -> _Reason | None:
     if by_name is not None and _believes(by_name[0], settings):
         return by_name
     if _is_unshown(file):
-        return SkipReason.NOT_SHOWN, "the diff says only that it differs (make the diff with --text)"
+        return SkipReason.NOT_SHOWN, "the diff says only that it differs (create the diff with --text)"
     has_whole_content = file.status in (FileStatus.ADDED, FileStatus.DELETED) and file.hunks
     if file.binary and has_whole_content:
         by_kind = _reason_by_kind(file, _whole_by_diff(file), settings)
@@ -376,7 +376,7 @@ def _reason_by_content(file: FileChange, content: FileContent, settings: Setting
     if size > settings.max_file_bytes:
         return SkipReason.TOO_LARGE, f"{size:,} bytes, the limit is {settings.max_file_bytes:,} (max_file_bytes)"
     if size == len(content.head) and _LFS_POINTER.fullmatch(content.head):
-        return SkipReason.LFS_POINTER, "Git LFS has its content, and here is only a pointer to it"
+        return SkipReason.LFS_POINTER, "its content is in Git LFS, and only the pointer is here"
     if settings.skip_minified and _believes(SkipReason.MINIFIED, settings):
         return _reason_if_minified(file, content)
     return None
@@ -409,7 +409,7 @@ def _reason_by_kind(file: FileChange, content: bytes, settings: Settings) -> _Re
     has_media_name = PurePosixPath(file.path).suffix.lower() in _names("media_suffixes")
     is_executable = file.new_mode == "100755"
     if kind in (SkipReason.MEDIA, SkipReason.FONT) and (is_executable or not has_media_name):
-        return SkipReason.BINARY, "by its content media or a font, but not by its name or mode"
+        return SkipReason.BINARY, "its content is media or a font, but its name or mode is not"
     if kind is SkipReason.BINARY:
         return kind, _UNKNOWN_FORMAT
     return kind, ""
@@ -418,10 +418,10 @@ def _reason_by_kind(file: FileChange, content: bytes, settings: Settings) -> _Re
 def _reason_by_encoding(content: bytes, encoding: Encoding, settings: Settings) -> _Reason | None:
     name = encoding.name.upper().removesuffix("-LE").removesuffix("-BE")
     if not encoding.keeps_lines and in_utf8(content, encoding) is None:
-        return SkipReason.UNREADABLE, f"it is not the {name} that it says it is"
+        return SkipReason.UNREADABLE, f"it claims to be {name}, but is not"
     shortest_word = _HIDDEN_WORD_LENGTH
     if settings.untrusted:
         shortest_word = _HIDDEN_WORD_LENGTH_IF_UNTRUSTED
     if hides_text(content, encoding, least=shortest_word):
-        return SkipReason.UNREADABLE, f"it is one text as {name} and another one byte by byte"
+        return SkipReason.UNREADABLE, f"it reads differently as {name} and as plain bytes"
     return None

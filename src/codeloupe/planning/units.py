@@ -69,14 +69,14 @@ def hunk_tokens(hunk: Hunk) -> int:
 
 
 def globs_of(expert: Expert) -> Globs:
-    """Return the patterns for the files that an expert reviews. Raise ConfigError for a pattern that makes no sense."""
+    """Return the patterns for the files that an expert reviews. Raise ConfigError for an invalid pattern."""
     include = tuple(pattern for pattern in expert.paths if not pattern.startswith("!"))
     exclude = tuple(pattern.removeprefix("!") for pattern in expert.paths if pattern.startswith("!"))
     for pattern in (*include, *exclude):
         problem = check_pattern(pattern)
         if problem is not None:
-            what = f"expert {expert.name}: one of its paths is a pattern that makes no sense: {problem}"
-            raise ConfigError(what, hint="correct `paths` of this expert")
+            what = f"expert {expert.name}: invalid pattern in `paths`: {problem}"
+            raise ConfigError(what, hint="correct the `paths` of this expert")
     return Globs(include, exclude)
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from codeloupe.analysers.interface import Analyser
     from codeloupe.reviewers.asking import CallOptions
 
-_OFFLINE = "only the analysers reviewed this change: {}; `codeloupe doctor` says how to set one up"
+_OFFLINE = "only the analysers reviewed this change; `codeloupe doctor` shows how to set up an agent"
 _log = logging.getLogger(__name__)
 # The analyser that runs beside agents too, where something is masked for them.
 SECRETS = "detect-secrets"
@@ -61,11 +61,14 @@ def default_analysers() -> tuple[Analyser, ...]:
 
 
 class ChosenReviewer(Struct, frozen=True):
-    """A reviewer before it is made; its first agent is asked first. `instead` says why it is no agent, if it is not."""
+    """A reviewer before it is made; its first agent is asked first.
+
+    `replaces_agent`: no agent can be used, so the analysers review instead; `info.why` says why.
+    """
 
     info: ReviewerInfo
     agents: tuple[Agent, ...] = ()
-    instead: str = ""
+    replaces_agent: bool = False
 
     @property
     def needs_whole_tree(self) -> bool:
@@ -119,11 +122,10 @@ async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, nee
                 why = f"{why}; {_listed(problems)}"
             return ChosenReviewer(_info(name, why, settings, first=first), agents[position:])
         problems[name] = found.problem
-    listed = _listed(problems)
-    why = f"no agent can be used here: {listed}"
+    why = f"no agent can be used here: {_listed(problems)}"
     if needs_agent:
         return ChosenReviewer(_info(names[0], why, settings, first=first), agents)
-    return replace(_offline(why), instead=listed)
+    return replace(_offline(why), replaces_agent=True)
 
 
 def _listed(problems: Mapping[str, str]) -> str:
@@ -183,8 +185,8 @@ class Team(Struct):
     def remarks(self, plan: Plan) -> Iterator[ReviewError]:
         """Yield what a reader of the verdict should know about who reviewed."""
         for one in self.chosen:
-            if one.instead and plan.change.files:
-                yield ReviewError("no_agent", _OFFLINE.format(one.instead), level=Level.NOTE)
+            if one.replaces_agent and plan.change.files:
+                yield ReviewError("no_agent", _OFFLINE, level=Level.NOTE)
 
     @property
     def own_tokens(self) -> int:

@@ -25,7 +25,9 @@ def open_database(url: str | None, directory: Path) -> Database:
     try:
         from codeloupe.store.postgres import PostgresDatabase  # noqa: PLC0415 - an extra, and it takes 0.3 s to load
     except ImportError as error:
-        message = f"the database {without_password(url)} is on a Postgres server, and what talks to one is missing"
+        message = (
+            f"the database {without_password(url)} is on a Postgres server, but the Postgres driver is not installed"
+        )
         raise StoreError(message, hint=install_command("server")) from error
     return PostgresDatabase(url)
 

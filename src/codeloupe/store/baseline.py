@@ -74,13 +74,13 @@ def _fingerprint(text: str) -> str:
     return text.strip().lower()
 
 
-_ANY = (str, "a text", "put it in quotes")
+_ANY = (str, "a string", "put it in quotes")
 # Of each key how its text is read, which raises ValueError, what a message expects there, and what to do about it.
 FIELDS: Mapping[str, tuple[Callable[[str], object], str, str]] = {
     "fingerprint": (_fingerprint, "the fingerprint of a finding", "`codeloupe baseline add` writes entries"),
     **dict.fromkeys(("file", "title", "body", "evidence", "statement", "rule"), _ANY),
-    "severity": (Severity.parse, "critical, high, medium or low", "leave it out to cover any severity"),
-    "reason": (parse_reason, "why this finding does not count", "say it in a few words"),
+    "severity": (Severity.parse, "critical, high, medium or low", "remove it to cover any severity"),
+    "reason": (parse_reason, "why this finding does not count", "give a short reason"),
     "owner": _ANY,
     "expires": (parse_date, "a date such as 2030-12-31", "write it as YYYY-MM-DD"),
 }
@@ -143,7 +143,7 @@ class _Reading:
         given = {key.text: value for key, value in node.entries if key.text in FIELDS}
         for key, value in given.items():
             if not isinstance(value, ScalarNode):
-                self._problem(value.line, "expected a plain text here", "write it on one line, in quotes")
+                self._problem(value.line, "expected a string", "write it on one line, in quotes")
                 continue
             text = "" if value.value is None else value.text
             if text.strip() or key in _NEEDED:
@@ -404,10 +404,10 @@ def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
         else:
             found = [each for each in findings if each.fingerprint.startswith(prefix)]
         if not found:
-            raise UsageError(f"no finding of {reviewed.name} is {word!r}", hint=_listed(findings))
+            raise UsageError(f"no finding {word!r} in {reviewed.name}", hint=_listed(findings))
         if len(found) > 1:
             shown = "\n".join(f"  {_in_short(finding)}" for finding in found[:_MOST_LISTED])
-            raise UsageError(f"{word!r} may be any of these:\n{shown}", hint="give more of the fingerprint of one")
+            raise UsageError(f"{word!r} matches several findings:\n{shown}", hint="give more digits of one fingerprint")
         picked[found[0].file, found[0].fingerprint] = found[0]
     return list(picked.values())
 

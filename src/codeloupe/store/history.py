@@ -92,7 +92,7 @@ class DatabaseHistory:
         with self.database.writing() as connection:
             sweep = connection.execute("SELECT 1 FROM sweeps WHERE sweep_id = ?", (record.sweep_id,)).fetchone()
             if record.sweep_id is not None and sweep is None:
-                message = f"the review {record.review.review_id} cannot be saved before its sweep {record.sweep_id}"
+                message = f"cannot save the review {record.review.review_id} before its sweep {record.sweep_id}"
                 raise StoreError(message, hint="save the sweep first")
             _write_review(connection, record, raw_outputs)
 
@@ -256,7 +256,7 @@ class DatabaseHistory:
                     named = dict(zip(model.Sighting.__struct_fields__, row, strict=True))
                     found.append(convert(named, model.Sighting, strict=False))
                 except (ValidationError, OverflowError) as error:
-                    _log.warning("a finding of review %s in the history cannot be read: %s", row[1], error)
+                    _log.warning("cannot read a finding of review %s in the history: %s", row[1], error)
         return tuple(sorted(found, key=lambda sighting: (sighting.turn, sighting.review_id)))
 
     def fingerprints(self, prefix: str, *, repositories: Sequence[str], limit: int) -> Sequence[str]:
@@ -390,7 +390,7 @@ class DatabaseHistory:
             if finding is not None:
                 findings[bool(is_hidden)].append(finding)
         if len(rows) != stored.findings:
-            problems.append(f"review {name} had {stored.findings} findings, and {len(rows)} are left")
+            problems.append(f"review {name} had {stored.findings} findings, but only {len(rows)} are left")
         review = replace(stored.record.review, findings=tuple(findings[0]), hidden=tuple(findings[1]))
         return replace(stored.record, review=review, problems=tuple(problems), turn=int(turn))
 
@@ -412,15 +412,15 @@ class DatabaseHistory:
             if commit is not None:
                 number = _number_of(connection, review_id)
                 if review_id is not None and number is None:
-                    problems.append(f"the review {review_id} is gone")
+                    problems.append(f"the review {review_id} no longer exists")
                 commits.append(commit)
                 reviews.append(None if number is None else read(number, problems))
         sweep = replace(record.sweep, commits=tuple(commits))
         return replace(record, sweep=sweep, problems=tuple(problems)), tuple(reviews)
 
     def _unreadable(self, what: str, name: str, error: Unreadable) -> StoreError:
-        hint = "use the codeloupe that saved it; the other entries of the history are not touched by this"
-        return StoreError(f"the {what} {name} in the database {self.database.name} cannot be read: {error}", hint=hint)
+        hint = "use the version of codeloupe that saved it; other entries are not affected"
+        return StoreError(f"cannot read the {what} {name} in the database {self.database.name}: {error}", hint=hint)
 
 
 def _write_review(connection: Connection, record: model.ReviewRecord, raw_outputs: Mapping[str, str]) -> None:
@@ -514,11 +514,11 @@ def _upsert(
 
 
 def _encoded(value: object, name: str) -> bytes:
-    """A part of something as bytes. Raises StoreError when it cannot be written; nothing of it was stored."""
+    """Return a record as bytes. Raise StoreError if it cannot be encoded; then nothing was stored."""
     try:
         return encode(value)
     except ValueError as error:
-        raise StoreError(f"the {name} cannot be saved: {error}", hint="it can be used, but not kept") from error
+        raise StoreError(f"cannot save the {name}: {error}", hint="it was used, but not stored") from error
 
 
 def _decoded(kind: type[_Kind], data: object, what: str, problems: list[str]) -> _Kind | None:

@@ -129,7 +129,7 @@ def _machine() -> str:
 
 def _check_lease(seconds: float) -> None:
     if not 0 < seconds < math.inf:
-        raise ValueError(f"a lease lasts some seconds, not {seconds!r}")
+        raise ValueError(f"a lease must last a positive number of seconds, not {seconds!r}")
 
 
 class StoredCall(Struct, frozen=True):
@@ -174,8 +174,8 @@ class DatabaseLedger:
         try:
             return replace(from_json(AgentResult, read_json(unpack(rows[0][0]))), from_ledger=True)
         except Unreadable as error:
-            message = f"the result {key} in the database {self.database.name} cannot be read: {error}"
-            raise StoreError(message, hint="run it afresh (--fresh); the new result takes its place") from error
+            message = f"cannot read the result {key} in the database {self.database.name}: {error}"
+            raise StoreError(message, hint="run it with --fresh; the new result replaces this one") from error
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
         """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers."""
@@ -233,8 +233,8 @@ class DatabaseLedger:
             document = {**asdict(result), "usage": asdict(result.usage)}
             payload = pack(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
         except (TypeError, ValueError, RecursionError) as error:
-            message = f"the result of {result.agent} cannot be stored: a value in it is no JSON ({error})"
-            raise StoreError(message, hint="it can be used, but not kept") from error
+            message = f"cannot store the result of {result.agent}: a value in it is not valid JSON ({error})"
+            raise StoreError(message, hint="it was used, but not stored") from error
         row = (key, self._clock(), len(payload), result.agent, result.model, result.total_cost_usd, payload)
         with self.database.writing(f"claim {key}") as connection:
             connection.execute(

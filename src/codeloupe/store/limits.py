@@ -296,10 +296,10 @@ def _has_room(request: LimitedRequest, budget: MonthlyBudget, balance: _Balance,
         unknown = balance.unknown_costs
         note = f" ({unknown} more requests did not report their cost)" if unknown else ""
         raise BudgetExhausted(
-            f"nothing more is asked of {request.agent}, since the budget of {budget.label} for {state.month} is used"
-            f" up: ${balance.usd:.4f} of ${limit:.4f} are spent{note}",
+            f"{request.agent} was not called: the budget of {budget.label} for {state.month} is used"
+            f" up: ${balance.usd:.4f} of ${limit:.4f} spent{note}",
             agent=request.agent,
-            hint=f"what was answered before is kept; raise {budget.setting} to go on, or wait for the next month (UTC)",
+            hint=f"raise {budget.setting}, or wait for the next month (UTC); finished calls are in the ledger",
             attempts=0,
         )
     together = balance.usd + balance.reserved_usd + _reserved_usd(request, state)

@@ -160,7 +160,7 @@ class _Source(_Side):
         try:
             return super().rows(sql, values)
         except StoreUnavailable as error:
-            raise StoreError(error.message, hint="run the same again: it continues where it ended") from error
+            raise StoreError(error.message, hint="run the same command again to continue") from error
 
 
 def migrate(

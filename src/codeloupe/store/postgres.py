@@ -200,7 +200,7 @@ class PostgresDatabase:
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[Session]:
         if self._process not in (0, os.getpid()):
-            hint = "open it after the fork, in each process for itself"
+            hint = "open it after the fork, separately in each process"
             raise StoreError(f"the database {self.name} was opened before this process was forked", hint=hint)
         with self._places:
             connection = self._begun(f"BEGIN ISOLATION LEVEL {kind}; SET LOCAL search_path TO {SCHEMA}")
@@ -288,9 +288,9 @@ class PostgresDatabase:
                 connection.execute("INSERT INTO schema_steps (step) VALUES (%s)", (applied + 1,))
         if applied > len(steps):
             raise StoreError(
-                f"the database {self.name} was written by a newer codeloupe (schema {applied}, this one knows up to"
-                f" {len(steps)})",
-                hint="use the newer codeloupe; the database was left as it is",
+                f"the database {self.name} was written by a newer codeloupe (schema {applied}; this version supports"
+                f" up to {len(steps)})",
+                hint="use the newer codeloupe; the database was not changed",
             )
 
     @staticmethod

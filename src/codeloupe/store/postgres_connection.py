@@ -44,22 +44,26 @@ _WORDS = (
 )
 # By the first characters of SQLSTATE, the longest that fits: what happened, what to do, and whether it may pass soon.
 _EXPLANATIONS: dict[str, tuple[str, str, bool]] = {
-    "08": ("lost the connection", "look whether the server and the network are up, and try again", True),
-    "08P01": ("does not take this connection", "look into its log, or into that of the pooler before it", False),
-    "25006": ("is read-only, as a standby is", "give the URL of the primary server", False),
-    "25P": ("ended a transaction that took too long", "try again", True),
-    "28": ("refused the login", f"{_CHECK_URL}: user name, password and the server's pg_hba.conf", False),
-    "3D000": ("does not have that database", f"create it with `createdb`, or {_CHECK_URL}", False),
-    "40": ("ended a transaction that met another", "try again", True),
-    "42": ("does not have our tables as we made them", "see who changed its schema `codeloupe`, or use another", False),
-    "42501": ("does not let this user do that", "let its owner GRANT CREATE on the database, and on our tables", False),
-    "53100": ("cannot grow: its disk is full", "make room on the server's disk and try again; nothing is lost", False),
-    "53200": ("is out of memory", "try again when it has less to do", True),
-    "53300": ("has no connection left", "raise max_connections there, or run fewer workers", True),
-    "57014": ("ended a statement that took too long", "raise its statement_timeout, or try again later", False),
-    "57P": ("is being stopped or started", "try again in a moment", True),
-    "58": ("could not read or write its files", "look into the server's log", False),
-    "XX": ("is damaged, or met a bug of its own", "look into the server's log", False),
+    "08": ("lost the connection", "check that the server and the network are up, and retry", True),
+    "08P01": ("rejected the connection", "check its log, or the log of the connection pooler", False),
+    "25006": ("is read-only, like a standby", "give the URL of the primary server", False),
+    "25P": ("aborted a transaction that took too long", "retry", True),
+    "28": ("rejected the login", f"{_CHECK_URL}: user name, password and the server's pg_hba.conf", False),
+    "3D000": ("does not exist", f"create it with `createdb`, or {_CHECK_URL}", False),
+    "40": ("aborted a transaction that conflicted with another", "retry", True),
+    "42": ("has unexpected tables", "find out who changed its schema `codeloupe`, or use another database", False),
+    "42501": (
+        "denies this user permission",
+        "have its owner GRANT CREATE on the database, and access to the tables of codeloupe",
+        False,
+    ),
+    "53100": ("cannot grow: its disk is full", "free disk space on the server and retry; nothing is lost", False),
+    "53200": ("is out of memory", "retry when the server is less busy", True),
+    "53300": ("has no free connections", "raise max_connections on the server, or run fewer workers", True),
+    "57014": ("cancelled a statement that took too long", "raise its statement_timeout, or retry later", False),
+    "57P": ("is shutting down or starting up", "retry in a moment", True),
+    "58": ("could not read or write its files", "check the server's log", False),
+    "XX": ("is damaged, or hit a bug in Postgres", "check the server's log", False),
 }
 
 
@@ -70,8 +74,12 @@ def explanation(error: psycopg.Error) -> tuple[str, str, bool]:
         if known := _EXPLANATIONS.get(state[:length]):
             return known
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state:
-        return "cannot be reached", f"{_CHECK_URL}, and that the server runs and lets this machine in", True
-    return "could not be used", "look into the server's log; if it stays so, report it", False
+        return (
+            "cannot be reached",
+            f"{_CHECK_URL}, and that the server runs and accepts connections from this machine",
+            True,
+        )
+    return "could not be used", "check the server's log; if the problem persists, report it", False
 
 
 def explained(error: psycopg.Error, url: str) -> StoreError:
@@ -99,9 +107,9 @@ def parameters_of(url: str) -> dict[str, Any]:
             # Whatever the environment says, our texts are in UTF-8. Statements that the server keeps prepared would
             # be missing in the next session of a pooler.
             return {**_DEFAULTS, **given, "client_encoding": "utf8", "autocommit": True, "prepare_threshold": None}
-        what = "its host holds an @" if is_number else "its port is not a number"
+        what = "its host contains an @" if is_number else "its port is not a number"
     hint = f"{_CHECK_URL}: postgresql://USER:PASSWORD@HOST:PORT/NAME; {_ESCAPES}"
-    raise StoreError(f"the URL of the database {without_password(url)} cannot be read: {what}", hint=hint)
+    raise StoreError(f"cannot parse the URL of the database {without_password(url)}: {what}", hint=hint)
 
 
 def session_parameters(url: str, schema: str) -> dict[str, Any]:
@@ -156,7 +164,7 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
                 abandoned = min(abandoned, now) if not found and is_abandoned() else math.inf
                 if now - heard >= self.silence_seconds or now - abandoned >= _LAST_SECONDS:
                     self.pgconn.finish()
-                    raise pg.ConnectionFailure(f"no answer within {now - heard:.0f} s")
+                    raise pg.ConnectionFailure(f"no response within {now - heard:.0f} s")
                 is_ready = bool(found & select.POLLIN) + 2 * bool(found & select.POLLOUT)
                 wanted = steps.send(is_ready or (wanted if found else 0))
         except StopIteration as end:

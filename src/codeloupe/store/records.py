@@ -46,7 +46,7 @@ def _plain(value: object) -> object:
         return str(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no data that can be stored")
+    raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
 def read_json(data: bytes | str) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def read_json(data: bytes | str) -> dict[str, Any]:
     try:
         document = json.loads(data if isinstance(data, str) else data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"it is not whole, or no JSON ({error})") from error
+        raise Unreadable(f"it is truncated, or not JSON ({error})") from error
     if not isinstance(document, dict):
-        raise Unreadable("it is no JSON object")
+        raise Unreadable("it is not a JSON object")
     return document
 
 
@@ -78,9 +78,9 @@ def decode(kind: type[_Kind], data: object) -> _Kind:
     document = read_json(unpack(data))
     form = document.get("form")
     if not isinstance(form, int):
-        raise Unreadable("it has another form")
+        raise Unreadable("it has an unknown format")
     if form != FORM:
-        raise FromNewerVersion(f"it was saved by another version of codeloupe (form {form}, this one reads {FORM})")
+        raise FromNewerVersion(f"another version of codeloupe wrote it (format {form}, this version reads {FORM})")
     return from_json(kind, document.get("value"))
 
 
@@ -94,7 +94,7 @@ def pack(text: str) -> bytes:
 def unpack(data: object) -> str:
     """The text that `pack` was given. Raises Unreadable."""
     if not isinstance(data, bytes) or data[:1] not in (_COMPRESSED, _PLAIN):
-        raise Unreadable("it has another form")
+        raise Unreadable("it has an unknown format")
     try:
         return (zlib.decompress(data[1:]) if data[:1] == _COMPRESSED else data[1:]).decode("utf-8", "surrogatepass")
     except (zlib.error, UnicodeDecodeError) as error:

@@ -107,7 +107,7 @@ class RunCopy:
         # Held, so that whoever removes another run with the same content waits, and then finds it in use.
         held = "SELECT digest FROM run_blobs WHERE digest = ANY(?) FOR KEY SHARE"
         if len(connection.execute(held, (digests,)).fetchall()) < len(digests):
-            raise StoreUnavailable(f"files of the run {self._run_id} were removed with another run just now")
+            raise StoreUnavailable(f"files of the run {self._run_id} were just removed together with another run")
         connection.executemany(
             "INSERT INTO run_files (run_id, path, digest, mode) VALUES (?, ?, ?, ?) ON CONFLICT (run_id, path)"
             " DO UPDATE SET digest = excluded.digest, mode = excluded.mode",
@@ -159,7 +159,7 @@ class RunCopy:
         listed = {os.fsdecode(path): StoredFile(digest, size, mode) for path, digest, size, mode in rows}
         for path in listed:
             if path.startswith("/") or ".." in PurePosixPath(path).parts or _STAYS_HERE.fullmatch(path):
-                raise self._damaged(path, "it leads to where no file of a run is")
+                raise self._damaged(path, "its path is not valid in a run")
         return listed
 
     def _settled(self, path: str, file: StoredFile) -> StoredFile:
@@ -209,7 +209,7 @@ class RunCopy:
                         digest.update(data)
                         stream.write(data)
                 if digest.digest() != file.digest:
-                    raise self._damaged(path, "it is not what was stored")
+                    raise self._damaged(path, "its content does not match its checksum")
                 temporary.replace(place)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -223,7 +223,7 @@ class RunCopy:
 
     def _damaged(self, path: str, why: str) -> StoreError:
         what = f"the file {path!r} of the run {self._run_id} is damaged in the database {self._database.name}: {why}"
-        return StoreError(what, hint="restore the database from a backup, or begin a new run")
+        return StoreError(what, hint="restore the database from a backup, or start a new run")
 
 
 def scan(directory: Path) -> Iterator[tuple[str, os.stat_result]]:

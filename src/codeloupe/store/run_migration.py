@@ -54,7 +54,7 @@ from codeloupe.system.regex import regex
 BORROWED_PACK = "shared"
 _ADDED = regex(rf"definition/.*|store\.git/(?:whole|objects/pack/{BORROWED_PACK}-.*)")
 _PAGE_ROWS = 500
-_LATER = "run the same again when it is over"
+_LATER = "run the same command again when it has finished"
 
 
 class Prepared(Struct, frozen=True):
@@ -328,7 +328,7 @@ class _Shared:
             try:
                 approvals = [from_json(Approval, read_json(unpack(payload))) for (payload,) in rows]
             except Unreadable as error:
-                message = f"an answer that waits for the run {run_id} is damaged: {error}"
+                message = f"an answer for the run {run_id} is damaged: {error}"
                 raise StoreError(message, hint="give it again") from error
             files = RunCopy(self._database, run_id, self._room).listed(select)
             return _image(record, self._lines(run_id, last or 0, select), approvals, files, last=last or 0)
@@ -542,7 +542,7 @@ def _explained(run_id: str, place: Path) -> Iterator[None]:
         yield
     except (OSError, Unreadable) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        hint = "look at that path, its permissions and the room on its disk"
+        hint = "check that path, its permissions and the free disk space"
         raise StoreError(f"cannot copy the run {run_id}: {reason} ({place})", hint=hint) from error
 
 

@@ -42,7 +42,7 @@ _RUN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # How the directories are called of runs that are being made, and of those that are being removed.
 _NEW_PREFIX, _REMOVED_PREFIX = ".new-", ".removed-"
 _LARGEST_FILE_BYTES = 256 * 1024**2
-_LIST = "`codeloupe pipeline list` shows what there is"
+_LIST = "`codeloupe pipeline list` lists the runs"
 _GONE = "`codeloupe pipeline remove` removes a run whose state is lost"
 _BUG = "this is a bug; please report it"
 _NOTHING: Mapping[str, bytes] = MappingProxyType({})
@@ -95,7 +95,7 @@ class DirectoryRunStore:
         With `instead` it takes the place of the run of that name, which is there; else that is a StoreError.
         """
         taken = name_taken(run_id, str(self._path(run_id)))
-        with self._run(run_id, doing="make", is_new=True) as directory:
+        with self._run(run_id, doing="create", is_new=True) as directory:
             self._root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._root.mkdir(mode=0o700, exist_ok=True)
             self._clear_leftovers()
@@ -130,18 +130,18 @@ class DirectoryRunStore:
                 _append(directory / JOURNAL, b"".join(line_of(event) for event in events))
 
     def load(self, run_id: str) -> RunRecord:
-        """The last state of a run. Raises StoreError when it was written by a newer codeloupe."""
+        """The last state of a run. Raises StoreError when a newer codeloupe wrote it."""
         path = self._path(run_id) / STATE
         with self._run(run_id, doing="read"):
             try:
                 run = run_of(read_file(path))
             except FileNotFoundError as error:
-                raise StoreError(f"the run {run_id} has no state: there is no {path}", hint=_GONE) from error
+                raise StoreError(f"the run {run_id} has no state: {path} does not exist", hint=_GONE) from error
             except Unreadable as error:
                 raise unreadable_state(run_id, error, str(path)) from error
         if run.run_id != run_id:
-            message = f"the directory of the run {run_id} holds the state of another, {run.run_id!r} ({path})"
-            raise StoreError(message, hint="give the directory its old name again")
+            message = f"the directory of the run {run_id} contains the state of another run, {run.run_id!r} ({path})"
+            raise StoreError(message, hint="rename the directory back")
         return run
 
     def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
@@ -172,7 +172,7 @@ class DirectoryRunStore:
 
     def put_approval(self, run_id: str, approval: Approval) -> None:
         """Leave a person's answer for a run, also while another process holds the lock."""
-        with self._run(run_id, doing="leave an answer for") as directory:
+        with self._run(run_id, doing="store an answer for") as directory:
             data = line_of(approval)
             with suppress(FileExistsError):
                 (directory / APPROVALS).mkdir(0o700)
@@ -186,7 +186,7 @@ class DirectoryRunStore:
             except FileNotFoundError:
                 return None
             except Unreadable as error:
-                raise Unreadable(f"the answer on {stage!r} cannot be read ({error})") from error
+                raise Unreadable(f"cannot read the answer on {stage!r} ({error})") from error
 
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
         """The answer that was left on a stage, which is then gone, readable or not; None when there is none."""
@@ -200,12 +200,12 @@ class DirectoryRunStore:
             try:
                 approval = from_json(Approval, read_json(read_file(ours)))
             except Unreadable as error:
-                raise Unreadable(f"the answer on {stage!r} cannot be read ({error})") from error
+                raise Unreadable(f"cannot read the answer on {stage!r} ({error})") from error
             finally:
                 with suppress(OSError):  # whatever cannot be removed has lost its name
                     ours.unlink()
             if approval.stage != stage:
-                raise Unreadable(f"the answer on {stage!r} speaks of {approval.stage!r}")
+                raise Unreadable(f"the answer on {stage!r} is about {approval.stage!r}")
             return approval
 
     @contextmanager
@@ -218,7 +218,7 @@ class DirectoryRunStore:
                 _wait_for_lock(run_id, descriptor)
                 # The file may have been removed, with the run or alone, before its lock was ours.
                 if not os.fstat(descriptor).st_nlink or not (directory / LOCK).exists():
-                    raise RunNotFound(f"the run {run_id} was removed just now", hint=_LIST)
+                    raise RunNotFound(f"the run {run_id} was just removed", hint=_LIST)
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
                 # While the lock is held: whoever gets it next writes its own name.
@@ -230,7 +230,7 @@ class DirectoryRunStore:
 
     def holder(self, run_id: str) -> Holder | None:
         """The process that works on a run just now, or None when none does."""
-        with self._run(run_id, doing="look at the lock of") as directory:
+        with self._run(run_id, doing="check the lock of") as directory:
             try:
                 descriptor = open_file(directory / LOCK, os.O_RDONLY)
             except FileNotFoundError:
@@ -285,10 +285,10 @@ class DirectoryRunStore:
         except (OSError, ValueError) as error:
             reason, hint = str(error), _BUG
             if isinstance(error, Unreadable):
-                hint = "look what was put there, and move it away"
+                hint = "check what it is, and move it away"
             elif isinstance(error, OSError):
                 reason = error.strerror or reason
-                hint = "look at that path, its permissions and the room on its disk"
+                hint = "check that path, its permissions and the free disk space"
             raise StoreError(f"cannot {doing} the run {run_id}: {reason} ({path})", hint=hint) from error
 
 
@@ -301,25 +301,25 @@ def checked_name(run_id: str) -> str:
 
 
 def not_found(run_id: str) -> RunNotFound:
-    """The error for a run that is not there."""
+    """Return the error for a run that does not exist."""
     return RunNotFound(f"there is no run {run_id}", hint=_LIST)
 
 
 def name_taken(run_id: str, place: str) -> StoreError:
-    """The error for a new run whose name another has."""
-    return StoreError(f"there is a run {run_id} already ({place})", hint="give another name, or `remove` that one")
+    """Return the error for a new run whose name is taken."""
+    return StoreError(f"the run {run_id} already exists ({place})", hint="use another name, or `remove` that run")
 
 
 def busy(run_id: str, holder: Holder, *, is_ours: bool) -> RunBusy:
-    """The error for a run that another process works on, or another part of this one."""
+    """Return the error for a run that another process, or another part of this one, is working on."""
     if is_ours:
-        return RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
-    hint = f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait, or end that process"
+        return RunBusy(f"this process is already working on the run {run_id}", hint="wait until it ends")
+    hint = f"`codeloupe pipeline status {run_id} --follow` shows its progress; wait, or stop that process"
     return RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
 
 
 def unreadable_state(run_id: str, error: Unreadable, place: str) -> StoreError:
-    """The error for a state that is damaged, or from a newer version."""
+    """Return the error for a state that is damaged or from a newer version."""
     is_newer = isinstance(error, FromNewerVersion)
     what, hint = ("cannot be read", "use the newer codeloupe") if is_newer else ("is damaged", _GONE)
     return StoreError(f"the state of the run {run_id} {what}: {error} ({place})", hint=hint)
@@ -353,22 +353,22 @@ def line_of(value: object) -> bytes:
 
 
 def run_of(data: bytes | str) -> RunRecord:
-    """The run of a state. Raises Unreadable."""
+    """Return the run of a state. Raise Unreadable."""
     document = read_json(data)
     version = document.get("version")
     if type(version) is not int or version < 1:
-        raise Unreadable("it has no version, so it is no state of a run")
+        raise Unreadable("it has no version, so it is not the state of a run")
     if version > VERSION:
-        raise FromNewerVersion(f"it was written by a newer codeloupe (version {version}, this one reads {VERSION})")
+        raise FromNewerVersion(f"a newer codeloupe wrote it (version {version}, this version reads {VERSION})")
     return from_json(RunRecord, document)
 
 
 def state_of(run: RunRecord) -> bytes:
-    """A state as its file has it. Raises StoreError."""
+    """Return a state in the format of its file. Raise StoreError."""
     try:
         return line_of(run)
     except ValueError as error:
-        raise StoreError(f"the state of the run {run.run_id} cannot be written: {error}", hint=_BUG) from error
+        raise StoreError(f"cannot write the state of the run {run.run_id}: {error}", hint=_BUG) from error
 
 
 def _checked_directory(path: Path) -> Path:
@@ -424,7 +424,7 @@ def read_file(file: Path) -> bytes:
     with os.fdopen(open_file(file, os.O_RDONLY), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > _LARGEST_FILE_BYTES:
-            raise Unreadable(f"{file.name} has {size:,} bytes, more than the {_LARGEST_FILE_BYTES:,} that are read")
+            raise Unreadable(f"{file.name} has {size:,} bytes, more than the limit of {_LARGEST_FILE_BYTES:,}")
         return stream.read()
 
 

@@ -66,7 +66,7 @@ class SharedRunStore:
     def home(self) -> str:
         """A random name of this state directory, which is made once."""
         file = self._root.parent / _HOME
-        with _explained("all", "name the place of", file):
+        with _explained("all", "identify the directory of", file):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not file.exists():
                 replace_file(made := file.with_name(f".{_HOME}.{secrets.token_hex(8)}"), secrets.token_hex(16).encode())
@@ -160,7 +160,7 @@ class SharedRunStore:
         try:
             run = runs.run_of(unpack(state))
             if run.run_id != run_id:
-                raise Unreadable(f"it is that of another run, {run.run_id!r}")  # noqa: TRY301 - as what is unreadable
+                raise Unreadable(f"it belongs to another run, {run.run_id!r}")  # noqa: TRY301 - as what is unreadable
         except Unreadable as error:
             raise runs.unreadable_state(run_id, error, self.name) from error
         return run
@@ -224,7 +224,7 @@ class SharedRunStore:
         try:
             return from_json(Approval, read_json(unpack(payload)))
         except Unreadable as error:
-            message = f"the answer on {stage!r} of the run {run_id} cannot be read: {error}"
+            message = f"cannot read the answer on {stage!r} of the run {run_id}: {error}"
             raise StoreError(message, hint="give it again") from error
 
     def _marked(self, run_id: str, stage: bytes, token: str) -> bytes | None:
@@ -367,7 +367,7 @@ def state_of(run: RunRecord) -> bytes:
     try:
         return pack(to_json(run))
     except ValueError as error:
-        message = f"the state of the run {run.run_id} cannot be written: {error}"
+        message = f"cannot write the state of the run {run.run_id}: {error}"
         raise StoreError(message, hint="this is a bug; please report it") from error
 
 
@@ -398,9 +398,9 @@ def _holder(holder: str, host: str | None, since: float | None) -> Holder:
 
 
 def _lost(run_id: str, other: Holder | None) -> RunBusy:
-    who = f"{other} is working on it" if other else "it was taken over meanwhile"
-    hint = f"nothing was overwritten; `codeloupe pipeline status {run_id}` shows how far it is"
-    return RunBusy(f"this process no longer holds the run {run_id}: {who}", hint=hint)
+    who = f"{other} is working on it" if other else "another process took it over"
+    hint = f"nothing was overwritten; `codeloupe pipeline status {run_id}` shows its progress"
+    return RunBusy(f"this process no longer owns the run {run_id}: {who}", hint=hint)
 
 
 @contextmanager
@@ -410,5 +410,5 @@ def _explained(run_id: str, doing: str, place: Path) -> Iterator[None]:
         yield
     except (OSError, Unreadable) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        hint = "look at that path, its permissions and the room on its disk"
+        hint = "check that path, its permissions and the free disk space"
         raise StoreError(f"cannot {doing} the run {run_id}: {reason} ({place})", hint=hint) from error

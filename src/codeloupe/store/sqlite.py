@@ -35,20 +35,20 @@ _creation = threading.Lock()
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _MOVE_AWAY = (
-    "move it away, together with the files beside it that begin with its name; a new one will be created, without the"
-    " saved reviews, the dismissals and the finished calls that it held"
+    "move it away, with the files next to it whose names begin the same; a new one will be created, without the"
+    " saved reviews, dismissals and finished calls"
 )
 _ELSEWHERE = "give write access to it, or set CODELOUPE_HOME to another directory"
 _MISPLACED = "move it away, or set CODELOUPE_HOME to another directory"
-_IN_USE = ("is held by another process and did not become free", "look for a codeloupe that hangs, and try again")
+_IN_USE = ("is locked by another process", "check for a codeloupe process that hangs, and retry")
 # By SQLite's primary result code: what happened, and what to do.
 _EXPLANATIONS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE_AWAY),
     sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE_AWAY),
-    sqlite3.SQLITE_FULL: ("cannot grow: there is no room left", "make room on that disk and try again"),
+    sqlite3.SQLITE_FULL: ("cannot grow: the disk is full", "free some disk space and retry"),
     sqlite3.SQLITE_READONLY: ("cannot be written", _ELSEWHERE),
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened, or the files beside it cannot", _ELSEWHERE),
-    sqlite3.SQLITE_IOERR: ("could not be read or written", "look whether the disk is full or broken"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened, or the files next to it cannot", _ELSEWHERE),
+    sqlite3.SQLITE_IOERR: ("could not be read or written", "check whether the disk is full or broken"),
     **dict.fromkeys(_BUSY, _IN_USE),
 }
 
@@ -154,7 +154,7 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     if named := environment.get("CODELOUPE_HOME"):
         if not Path(named).is_absolute():
             raise StoreError(
-                f"CODELOUPE_HOME is {named!r}, which is another folder in every directory, and perhaps in a work tree",
+                f"CODELOUPE_HOME is {named!r}, a relative path, which may point into a work tree",
                 hint="set it to an absolute path",
             )
         return Path(named)
@@ -164,8 +164,8 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     try:
         home = home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError as error:
-        message = "there is no place to keep finished calls: this user has no home directory"
-        raise StoreError(message, hint="set CODELOUPE_HOME to a directory that may be written") from error
+        message = "cannot store finished calls: this user has no home directory"
+        raise StoreError(message, hint="set CODELOUPE_HOME to a writable directory") from error
     return home / ".local" / "state" / "codeloupe"
 
 
@@ -236,10 +236,10 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[_Connection]:
-        """A connection for one statement that reads; nobody else of this process uses it meanwhile."""
+        """Yield a connection for one statement that reads; the rest of this process waits for it."""
         with self._lock:
             if self._connection is not None and self._process != os.getpid():
-                hint = "open it after the fork, in each process for itself"
+                hint = "open it after the fork, separately in each process"
                 raise StoreError(f"the database {self.path} was opened before this process was forked", hint=hint)
             try:
                 if self._connection is None:
@@ -249,8 +249,8 @@ class SqliteDatabase:
                 raise self.explained(error) from error
 
     def explained(self, error: sqlite3.Error) -> StoreError:
-        """What went wrong, with the name of this file."""
-        what, hint = _EXPLANATIONS.get(_code(error), ("could not be used", f"if it stays so: {_MOVE_AWAY}"))
+        """Return a StoreError that explains what happened to this file."""
+        what, hint = _EXPLANATIONS.get(_code(error), ("could not be used", f"if the problem persists, {_MOVE_AWAY}"))
         return StoreError(f"the database {self.path} {what} ({error})", hint=hint)
 
     @contextmanager
@@ -348,12 +348,12 @@ class SqliteDatabase:
             application, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if application not in (0, APPLICATION_ID) or (tables and not application):
-            raise StoreError(f"{self.path} is a database of another program", hint=_MISPLACED)
+            raise StoreError(f"{self.path} belongs to another program", hint=_MISPLACED)
         if version > len(MIGRATIONS):
             raise StoreError(
-                f"the database {self.path} was written by a newer codeloupe (schema {version}, this one knows up to"
-                f" {len(MIGRATIONS)})",
-                hint="use the newer codeloupe, or set CODELOUPE_HOME to another directory; the file was left as it is",
+                f"the database {self.path} was written by a newer codeloupe (schema {version}; this version supports"
+                f" up to {len(MIGRATIONS)})",
+                hint="use the newer codeloupe, or set CODELOUPE_HOME to another directory; the file was not changed",
             )
         if version == 0:
             # Only an empty file takes this, and only before its first page is written.
@@ -411,7 +411,7 @@ def _make_file(path: Path) -> None:
             path.chmod(0o600)
     except OSError as error:
         hint = "check that path and its permissions, or set CODELOUPE_HOME to another directory"
-        raise StoreError(f"cannot make the database {path}: {error.strerror or error}", hint=hint) from error
+        raise StoreError(f"cannot create the database {path}: {error.strerror or error}", hint=hint) from error
     if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path} is not a file, so it cannot be the database", hint=_MISPLACED)
     if 0 < status.st_size < 512:

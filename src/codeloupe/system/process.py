@@ -108,19 +108,22 @@ def find_program(name: str) -> str | None:
 
 
 def start_failure(command: Command, error: OSError | ValueError) -> ProcessError:
-    """The error that says why a program could not be started."""
+    """Return the error that says why a program could not be started."""
     program, kind = command.program, ProcessError
     if not isinstance(error, OSError) or error.errno is None:
-        reason, hint = f"an argument or a variable cannot be handed over ({error})", "look for a name with a NUL byte"
+        reason, hint = (
+            f"invalid argument or environment variable ({error})",
+            "check for a NUL byte in its arguments and variables",
+        )
     elif error.errno == errno.E2BIG:
         reason, hint = "its arguments are longer than the system allows", "review a smaller change"
     elif error.errno in EXHAUSTED:
-        reason, hint = f"the system has no room for it ({error.strerror})", "try again with fewer programs running"
+        reason, hint = f"the system is out of resources ({error.strerror})", "retry with fewer programs running"
     elif not (command.cwd.is_dir() and os.access(command.cwd, os.X_OK)):
         reason, hint = f"its working directory {command.cwd} does not exist or cannot be entered", "check that path"
     elif errno.errorcode.get(error.errno) in _NO_PROGRAM:
         kind = ProgramNotFound
-        reason, hint = "it is not installed, or not a program that can be run here", f"install {program} and try again"
+        reason, hint = "it is not installed, or cannot run on this system", f"install {program} and retry"
     else:
         reason, hint = f"{error.strerror}", f"check the installation of {program}"
     return kind(f"cannot start {program}: {reason}", program=program, hint=hint)
@@ -296,11 +299,11 @@ async def run(command: Command) -> Completed:
         ends = (child.drained, overflow)
         await asyncio.wait(ends, timeout=command.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
         if overflow.done():
-            message = f"{command.program} wrote more than {command.max_output_bytes:,} bytes and was ended"
+            message = f"{command.program} wrote more than {command.max_output_bytes:,} bytes and was stopped"
             raise OutputTooLarge(message, program=command.program, hint="review a smaller change")
         seconds = started + command.timeout_seconds - time.monotonic()
         if not child.drained.done() or not await child.gone(seconds):
-            message = f"{command.program} did not finish within {command.timeout_seconds:g} s and was ended"
+            message = f"{command.program} did not finish within {command.timeout_seconds:g} s and was stopped"
             hint = "raise the time limit, or review a smaller change"
             raise ProcessTimedOut(message, program=command.program, hint=hint)
     finally:
@@ -362,7 +365,7 @@ async def stream(
     except OSError as error:
         if error.errno in {*EXHAUSTED, errno.E2BIG}:
             raise start_failure(command, error) from error
-        message = f"cannot start {command.program}: {sys.executable} does not run, which is to watch over it ({error})"
+        message = f"cannot start {command.program}: cannot run {sys.executable} to supervise it ({error})"
         raise ProcessError(message, program=command.program, hint="check the installation of Python") from error
     try:
         idle_seconds = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
@@ -376,8 +379,8 @@ async def stream(
     if call.start_error is not None:
         raise start_failure(command, call.start_error) from call.start_error
     if call.exit_code is None:
-        message = f"{command.program} was lost: the process that watched over it did not run, or was ended from outside"
-        hint = f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here"
+        message = f"{command.program} was lost: its supervisor process did not run, or was killed"
+        hint = f"check that {sys.executable} runs, and whether a memory or process limit kills programs"
         raise ProcessError(message, program=command.program, hint=hint)
     return call.completed(call.exit_code)
 
@@ -385,13 +388,13 @@ async def stream(
 def _timed_out(command: Command, call: _Call, seconds: float, *, silent: bool) -> StreamTimedOut:
     if silent:
         what = f"wrote nothing for {seconds:g} s"
-        hint = "raise the limit of silence, or see what it waits for"
+        hint = "raise the idle timeout, or check what it is waiting for"
     else:
         what = f"did not finish within {seconds:g} s"
-        hint = "raise the time limit, or ask for less at once"
+        hint = "raise the time limit, or ask for less in one call"
     stdout, stderr = call.kept()
     return StreamTimedOut(
-        f"{command.program} {what} and was ended",
+        f"{command.program} {what} and was stopped",
         program=command.program,
         hint=hint,
         stdout=stdout,
@@ -421,7 +424,7 @@ class HeadAndTail:
 
     def kept(self) -> bytes:
         """All of it, or head and tail with a line between them that says how much is left out."""
-        gap = f"\n[... {self.omitted_bytes:,} bytes left out ...]\n".encode() if self.omitted_bytes else b""
+        gap = f"\n[... {self.omitted_bytes:,} bytes omitted ...]\n".encode() if self.omitted_bytes else b""
         return bytes(self._head + gap + self._tail)
 
 

@@ -16,13 +16,13 @@ _USAGE = "Usage: python -m codeloupe.testing [SCRIPT.json] [PORT]"
 _HELP = f"""\
 {_USAGE}
 
-Answers on a port of this machine as the services of Anthropic, OpenAI and Google do, and prints every request.
-SCRIPT.json is a list of replies, one for each request, the last for all that follow:
+Serves the APIs of Anthropic, OpenAI and Google on a local port, with scripted replies, and prints every request.
+SCRIPT.json is a list of replies, one per request; the last one repeats:
   ["hello", {{"reply": "status", "code": 429, "retry_after": 3}}, {{"reply": "delay", "seconds": 2, "then": "done"}}]
-PORT is a free one unless it is given.
+Without PORT, the server uses a free port.
 """
 _SETTINGS = """\
-The stand-in server listens on {url}; Ctrl-C ends it. Set these for a program that should talk to it:
+The stand-in server listens on {url}; Ctrl-C stops it. Set these for a program that should talk to it:
 
   claude    ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=stand-in
   codex     STAND_IN_KEY=stand-in codex exec \\
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     files = [word for word in arguments if not word.isdecimal()]
     try:
         if len(ports) > 1 or len(files) > 1 or any(word.startswith("-") for word in files):
-            raise UsageError(f"These arguments cannot be used: {' '.join(arguments)}", hint=_USAGE)
+            raise UsageError(f"Invalid arguments: {' '.join(arguments)}", hint=_USAGE)
         script = read_script(Path(files[0])) if files else []
         # From its start on: Ctrl-C may come before there is anything to wait for.
         with (
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _show(request: RecordedRequest) -> None:
-    mark = " (asked by the program for itself)" if request.auxiliary else ""
+    mark = " (internal request of the program)" if request.auxiliary else ""
     _say(f"{request.method} {request.path}{mark}\n")
 
 

@@ -157,7 +157,7 @@ class ScriptedAgent:
                 case _ if callable(step):
                     step = step(request)
                 case _:
-                    raise TypeError(f"a scripted agent was given {step!r} for a step")
+                    raise TypeError(f"a scripted agent cannot use {step!r} as a step")
 
     def _answer(self, step: Text | Json, request: AgentRequest, **spent: Any) -> AgentResult:
         text = step.text if isinstance(step, Text) else json.dumps(step.value)
@@ -165,7 +165,7 @@ class ScriptedAgent:
         if request.output_schema is not None and isinstance(step, Json) and not step.as_text:
             structured = step.value
         elif request.output_schema is not None and not request.accept_any_output:
-            message = f"{self.name} answered in text where a value for a schema was asked for"
+            message = f"{self.name} answered with text, but the schema requires a value"
             hint = "Give the script a Json step."
             raise errors.OutputInvalid(message, agent=self.name, raw_output=text, hint=hint)
         return AgentResult(

@@ -438,7 +438,7 @@ def side_answer(request: RecordedRequest) -> tuple[int, _Document]:
     if path == "/" or path.startswith("/api/"):
         return 200, {}
     # codex tries a WebSocket first, and takes a 426 for the hint to go on without.
-    code, message = 426, "The stand-in server speaks HTTP alone."
+    code, message = 426, "The stand-in server supports only HTTP."
     if "upgrade" not in request.headers:
         spoken = ", ".join(f"*{suffix}" for suffix in _BY_SUFFIX)
         code, message = 404, f"{request.method} {path} is none of POST {spoken}, which are answered here."

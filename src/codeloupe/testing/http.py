@@ -47,7 +47,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     except asyncio.IncompleteReadError:
         return None
     except (asyncio.LimitOverrunError, ValueError) as error:
-        message = f"this is no HTTP request that can be read: {error}"
+        message = f"cannot parse the HTTP request: {error}"
         writer.write(response(json.dumps({"error": {"message": message}}).encode(), code=400))
         return None
 

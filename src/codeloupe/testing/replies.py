@@ -125,7 +125,7 @@ def checked(reply: Reply) -> Reply:
     """The same reply. Raises TypeError for what is none, such as a plain string."""
     if isinstance(reply, ReplyKind):
         return reply
-    raise TypeError(f"a stand-in server was given {reply!r} for a reply; it takes: {', '.join(REPLY_NAMES)}")
+    raise TypeError(f"a stand-in server cannot use {reply!r} as a reply; it accepts: {', '.join(REPLY_NAMES)}")
 
 
 class Script(Generic[Step]):
@@ -148,7 +148,7 @@ class Script(Generic[Step]):
 
 
 def read_script(path: Path) -> list[Reply]:
-    """The replies in a JSON file. Raises ConfigError with the file and the place of what is wrong.
+    """Return the replies in a JSON file. Raise ConfigError, which names the file and the wrong reply.
 
     The file holds a list. A string is a text; an object names its kind and gives the fields of that reply:
     `{"reply": "status", "code": 429, "retry_after": 3}`, `{"reply": "delay", "seconds": 2, "then": "hello"}`.
@@ -156,12 +156,12 @@ def read_script(path: Path) -> list[Reply]:
     where, replies = str(path), list[Reply]()
     try:
         for number, item in enumerate(convert(json.loads(path.read_bytes()), list[Any]), start=1):
-            where = f"{path}, reply {number},"
+            where = f"{path}, reply {number}"
             replies.append(_reply(item))
     except (OSError, ValueError) as error:
         hint = 'A script is a JSON list such as ["hello", {"reply": "status", "code": 429, "retry_after": 3}]'
         hint = f"{hint}; a reply is one of: {', '.join(REPLY_NAMES).lower()}."
-        raise ConfigError(f"{where} cannot be read as a script: {error}", hint=hint) from error
+        raise ConfigError(f"cannot read the script {where}: {error}", hint=hint) from error
     return replies
 
 

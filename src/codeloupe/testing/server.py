@@ -58,7 +58,7 @@ class StandInServer:
         port: int = 0,
     ) -> None:
         if not 0 <= port <= 65535:
-            raise UsageError(f"{port} is no port", hint="Take one up to 65535, or 0 for a free one.")
+            raise UsageError(f"{port} is not a port", hint="Use a port up to 65535, or 0 for a free one.")
         last: Reply = Text("This is the stand-in server.")
         if then == "error":
             last = Status(400, "The script of the stand-in server has no reply left for this request.")
@@ -155,7 +155,7 @@ class StandInServer:
 
     def _choose(self, request: RecordedRequest) -> Reply:
         if not isinstance(request.body, dict):
-            return Status(400, "The body of the request is no JSON object.")
+            return Status(400, "The body of the request is not a JSON object.")
         if request.auxiliary:
             return bland_reply(request)
         try:

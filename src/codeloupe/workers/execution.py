@@ -45,7 +45,7 @@ class JobExecutor:
     async def execute(self, job: Job, report: Report) -> Outcome:
         """Do a job. Raises JobFailed or another error when it did not come to its end."""
         if wrong := sorted(USER_KEYS.intersection(job.flags) | set(job.flags).difference(ABOUT)):
-            raise UsageError(f"a job cannot set {', '.join(wrong)}", hint="set that where the worker runs")
+            raise UsageError(f"a job cannot set {', '.join(wrong)}", hint="set it on the machine of the worker")
         match job.kind:
             case JobKind.REVIEW:
                 return await self._review(job, report)
@@ -99,7 +99,7 @@ class JobExecutor:
     async def _review_commit(self, job: Job, report: Report) -> Outcome:
         part = job.sweep
         if part is None:
-            raise UsageError(f"the job {job.description!r} names no commit", hint="cancel it, and ask again")
+            raise UsageError(f"the job {job.description!r} names no commit", hint="cancel it and create a new one")
         query = CommitQuery(revision=part.revision, merges=part.merges)
         report(Progress(stage="fetching"))
         wanted = [part.commit, part.newest, *(name for name in part.revision.split("..") if name)]
@@ -144,7 +144,7 @@ def _scope(job: Job) -> tuple[ScopeRequest, list[str]]:
     if job.commit is not None:
         return CommitScope(job.commit), [job.commit]
     if job.range is None:
-        raise UsageError(f"the job {job.description!r} names nothing to review", hint="cancel it, and ask again")
+        raise UsageError(f"the job {job.description!r} has nothing to review", hint="cancel it and create a new one")
     return RangeScope(job.range), [name for name in job.range.replace("...", "..").split("..") if name]
 
 

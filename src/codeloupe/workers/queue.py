@@ -47,7 +47,7 @@ _COLUMNS = """
         AND e.type IN ('succeeded', 'failed', 'cancelled', 'aborted'))
 """
 _JOBS = "procrastinate_jobs AS j LEFT JOIN job_states AS s ON s.job_id = j.id LEFT JOIN workers AS w USING (worker_id)"
-_LIST = "`codeloupe jobs list` shows what there is"
+_LIST = "`codeloupe jobs list` lists the jobs"
 _MOST_DEATHS = 10
 # Names the locks under which priorities are given out, and the dead are looked for; numbers that nobody else uses.
 _RANKS, _RESCUING = 0x72616E6B, 0x72657363
@@ -195,7 +195,7 @@ class JobQueue:
             found[_STATES[status]] += count
         return found
 
-    def cancel(self, job_id: int, *, why: str = "cancelled by a person") -> JobRecord:
+    def cancel(self, job_id: int, *, why: str = "cancelled by a user") -> JobRecord:
         """Take a job out of the queue, or have it ended within seconds where it runs. Raises UsageError at its end."""
         record = self.find(job_id)
         with self.database.writing() as connection:
@@ -203,8 +203,8 @@ class JobQueue:
             if found[0] is not None:
                 _note(connection, job_id, why)
         if found[0] is None:
-            what = f"the job {job_id} is {record.state.value} already"
-            raise UsageError(what, hint="only a job that waits or runs can be cancelled")
+            what = f"the job {job_id} is already {record.state.value}"
+            raise UsageError(what, hint="only a waiting or running job can be cancelled")
         return self.find(job_id)
 
     def cancel_sweep(self, sweep_id: str) -> int:
@@ -222,7 +222,7 @@ class JobQueue:
         """Put a job that is dead or cancelled back into the queue. Raises UsageError for any other."""
         record = self.find(job_id)
         if record.state not in (JobState.DEAD, JobState.CANCELLED):
-            hint = "only a job that is dead or cancelled can be tried again"
+            hint = "only a dead or cancelled job can be retried"
             raise UsageError(f"the job {job_id} is {record.state.value}", hint=hint)
         self._retry("id = ?", job_id)
         return self.find(job_id)
@@ -241,7 +241,7 @@ class JobQueue:
                 (value,),
             ).fetchone()
             if waiting is not None:
-                message = f"the job {waiting[0]}, which waits, is about the same"
+                message = f"the job {waiting[0]}, which does the same, is already waiting"
                 raise UsageError(message, hint=f"`codeloupe jobs watch {waiting[0]}` follows it")
             rows = connection.execute(f"SELECT id FROM {ended} FOR UPDATE", (value,)).fetchall()  # noqa: S608 - ours
             chosen = [number for (number,) in rows]
@@ -369,8 +369,8 @@ def _record(  # noqa: PLR0913, PLR0917 - the columns, in their order
     try:
         known = msgspec.convert(job, Job)
     except msgspec.ValidationError as error:
-        # Whoever lists jobs sees all others, and this one can be cancelled.
-        what = f"cannot be read, perhaps since another version of codeloupe asked for it: {error}"
+        # The other jobs are still listed, and this one can be cancelled.
+        what = f"cannot be read; another version of codeloupe may have written it: {error}"
         known = Job(kind=JobKind.REVIEW, repository="", description=what)
     return JobRecord(
         job_id=job_id,

@@ -59,10 +59,10 @@ async def ask_for_pull_request(
 async def ask_for_scope(
     queue: JobQueue, scope: ScopeRequest, loaded: LoadedSettings, *, repo: Path, **more: Any
 ) -> int:
-    """Have a commit or a range reviewed that the remote has; the number of the job. Raises UsageError for others."""
+    """Queue the review of a commit or range of the remote; return the job number. Raise UsageError for other scopes."""
     if not isinstance(scope, CommitScope | RangeScope):
-        hint = "give --pr, --commit or A..B, or review it here"
-        raise UsageError("workers see what is on the remote, and not what is only here", hint=hint)
+        hint = "give --pr, --commit or A..B, or review it on this machine"
+        raise UsageError("workers can only review commits that are on the remote", hint=hint)
     repository = await open_repository(repo)
     address = await _address(repository)
     sides = await resolve_scope(repository, scope, base_branch=loaded.settings.base_branch)
@@ -132,7 +132,7 @@ def _work_tree(repo: Path) -> str:
 async def _address(repository: Repository) -> RemoteAddress:
     url = await origin_url(repository)
     if url is None:
-        hint = "add the remote `origin`, which workers can reach too"
+        hint = "add a remote `origin` that workers can reach"
         raise UsageError(f"{repository.root} has no remote, so no worker can fetch it", hint=hint)
     return parse_remote(url, repository.root)
 
@@ -140,5 +140,5 @@ async def _address(repository: Repository) -> RemoteAddress:
 async def _check_pushed(repository: Repository, commit: str, address: RemoteAddress) -> None:
     found = await try_git(repository.place, "rev-list", "--max-count=1", commit, "--not", "--remotes=origin", "--")
     if found.exit_code or found.stdout.strip():
-        hint = "push it first, or `git fetch` if it is there already"
-        raise UsageError(f"the commit {commit[:12]} is not on {address.name}, as far as is known here", hint=hint)
+        hint = "push it, or run `git fetch` if it is already there"
+        raise UsageError(f"the commit {commit[:12]} does not seem to be on {address.name}", hint=hint)

@@ -320,10 +320,10 @@ class Worker:
             self._worker.stop()  # type: ignore[no-untyped-call]  # it has no types
 
     def note_lost(self, error: Exception) -> None:
-        """Say once that the database is away."""
+        """Log once that the database cannot be reached."""
         cause = error.__cause__ or error
         if not self._is_lost:
-            _log.warning("the database is away, and is waited for: %s", redact(" ".join(str(cause).split())))
+            _log.warning("cannot reach the database; retrying: %s", redact(" ".join(str(cause).split())))
         self._is_lost = True
         self._reached_at = time.monotonic()
 
@@ -370,8 +370,8 @@ class Worker:
         try:
             await self._app.open_async()
         except (exceptions.ConnectorException, PoolTimeout) as error:
-            message = f"the database {self.queue.database.name} cannot be reached by this worker"
-            raise StoreUnavailable(message, hint="look whether it is up, and start the worker again") from error
+            message = f"this worker cannot reach the database {self.queue.database.name}"
+            raise StoreUnavailable(message, hint="check that it is up, then restart the worker") from error
         looking = asyncio.create_task(self._look_for_the_dead())
         try:
             yield
@@ -386,7 +386,7 @@ class Worker:
 
         def stop() -> None:
             if self.is_stopping:
-                # Asked twice: somebody does not want to wait.
+                # A second signal means: stop without waiting.
                 worker.shutdown_graceful_timeout = 0.0
                 self._ends_at = time.monotonic()
                 for task, context in list(worker._running_jobs.items()):  # noqa: SLF001 - it has no other way
@@ -394,7 +394,7 @@ class Worker:
             else:
                 self._ends_at = time.monotonic() + self._grace_seconds
                 if count := len(worker._running_jobs):  # noqa: SLF001 - as above
-                    _log.warning("stopping: %d running jobs have %g s to end", count, self._grace_seconds)
+                    _log.warning("stopping: %d running jobs have %g s to finish", count, self._grace_seconds)
             worker.stop()  # type: ignore[no-untyped-call]  # as below
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -460,7 +460,7 @@ class Worker:
                 self.note_lost(error)
             else:
                 if found:
-                    _log.warning("%d jobs of workers that died are in the queue again", found)
+                    _log.warning("requeued %d jobs of workers that died", found)
 
     def _rescue(self) -> int:
         # Of another machine's processes nothing can be known but their pulse.
@@ -524,7 +524,7 @@ def _readable(job: object) -> Job:
     try:
         return msgspec.convert(job, Job)
     except msgspec.ValidationError as error:
-        reason = f"it cannot be read, perhaps since another version of codeloupe asked for it: {error}"
+        reason = f"it cannot be read; another version of codeloupe may have written it: {error}"
         raise JobFailed(reason, retryable=False) from error
 
 

@@ -177,7 +177,7 @@ def test_a_file_that_is_too_long_or_has_an_answer_without_end_fails_alone(
     report = scan(tmp_path, {"long.js": long, "wide.js": wide, "good.js": EVAL})
     assert places(report) == [("good.js", 1, RULE)]
     assert "3,000,000 bytes and 200,000 lines" in report.failed["long.js"]
-    assert "answer is over" in report.failed["wide.js"]
+    assert "output is larger than" in report.failed["wide.js"]
 
 
 def test_more_files_than_fit_in_one_call_are_all_scanned(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_what_cannot_be_trusted_is_a_failure_and_never_clean(body: str, words: s
     [
         ("if bad: os.kill(os.getpid(), signal.SIGSEGV)\nsay()", "died of signal 11"),
         ("say(skipped=len(bad))", "skipped it"),
-        ("if bad: print('x' * 2_000_000)\nsay()", "answer is over"),
+        ("if bad: print('x' * 2_000_000)\nsay()", "output is larger than"),
     ],
 )
 def test_a_file_that_breaks_the_scan_is_found_among_others(
@@ -231,7 +231,7 @@ def test_a_file_that_is_made_to_be_slow_is_found_among_others(tmp_path: Path, mo
     )
     program.chmod(0o755)
     report = scan(tmp_path, {"a.js": "good", "b.js": "BAD"}, program=str(program))
-    assert report.failed == {"b.js": "ast-grep did not finish with it in time"}
+    assert report.failed == {"b.js": "ast-grep did not finish in time"}
 
 
 def test_code_cannot_hide_after_a_closing_tag(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_an_entry_is_renewed_when_it_is_named_or_expired_and_kept_when_all_are_a
         (["add", ONE, "--reason", "x", "--owner", "x" * 5000], "--owner is too long"),
         (["add", ONE, "--reason", "x", "--expires", "soon"], "--expires: 'soon' is not a date"),
         (["add", ONE, "--reason", "x", "--expires", "2000-01-01"], "--expires: 2000-01-01 is in the past"),
-        (["add", "abcdef", "--reason", "x"], "no finding of"),
+        (["add", "abcdef", "--reason", "x"], "no finding 'abcdef' in "),
     ],
 )
 def test_a_wrong_call_is_told_and_nothing_is_written(repository: GitRepository, words: list[str], message: str) -> None:

@@ -197,7 +197,7 @@ class TestFilesOfPipelines:
         ended = call("validate", str(bad), str(good), str(tmp_path / "none.yaml"))
         assert ended.exit_code == 2
         assert ended.out == f"{good}: valid (good, 1 stage, 1 input)\n"
-        for words in ("stagez", "gone.md: no such file", "no stage 'b'", "none.yaml: no such file", "hint: "):
+        for words in ("stagez", "gone.md: no such file", "unknown stage 'b'", "none.yaml: no such file", "hint: "):
             assert words in ended.err
         told = json.loads(call("validate", "--json", str(bad), str(good)).out)
         assert [one["valid"] for one in told["files"]] == [False, True]
@@ -339,7 +339,7 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
     assert f"`codeloupe pipeline resume {name} --accept-changes`; your answer is kept until then" in approved.err
     open_store().take_approval(name, "two")
     accepted = call("resume", name, "--accept-changes", "--no-wait")
-    assert "codeloupe: one: it keeps the work that it did before its step changed" in accepted.err
+    assert "codeloupe: one: its work is from before its step changed" in accepted.err
     before = len(agent.requests)
     again = call("resume", name, "--retry", "one", "--no-wait")
     assert (before, len(agent.requests)) == (2, 3)

@@ -64,13 +64,13 @@ def test_a_dry_run_and_opinions_are_told() -> None:
 
 
 def test_programs_get_everything() -> None:
-    refused = model.WithoutComment(finding(9), "GitHub took no comment on its lines")
+    refused = model.WithoutComment(finding(9), "GitHub rejected a comment on its lines")
     done = published(review(finding(4), finding(9)), refused=(refused,), problems=(FAILURE,))
     document = json.loads(publication_json(done))
     assert document["pull_request"] == "octo/demo#1"
     assert document["conclusion"] == "failure"
     assert document["posted"][0]["fingerprint"] == finding(4).fingerprint
-    assert document["in_summary"][0]["reason"] == "GitHub took no comment on its lines"
+    assert document["in_summary"][0]["reason"] == "GitHub rejected a comment on its lines"
     assert document["problems"] == [{"message": "could not", "hint": "", "minor": False}]
     assert document["exit_code"] == 3
 

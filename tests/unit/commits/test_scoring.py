@@ -72,10 +72,10 @@ def test_the_plan_is_red_and_green_for_each_then_refactor_and_the_worst_comes_fi
     assert [step.phase for step in steps] == ["red", "green", "red", "green", "refactor"]
     assert [step.text for step in steps] == [
         "Write a test that fails because of this: all data is lost! (app/db.py:42)",
-        "Change app/db.py:42 until it passes, and no more.",
+        "Change app/db.py:42 until it passes, and nothing else.",
         "Write a test that fails because of this: slow loop. (b.py:7)",
-        "Change b.py:7 until it passes, and no more. Suggested: Use a set.",
-        "With all tests green, make what was changed clear again: app/db.py, b.py.",
+        "Change b.py:7 until it passes, and nothing else. Suggested: Use a set.",
+        "With all tests green, clean up the changed code: app/db.py, b.py.",
     ]
 
 
@@ -83,7 +83,7 @@ def test_a_plan_stays_short_and_says_what_it_leaves_out() -> None:
     assert plan_of([finding(LOW)] * 3) == ()
     steps = plan_of([finding(MEDIUM, line_start=number) for number in range(1, 31)])
     assert len(steps) == 21
-    assert steps[-1].text.endswith("Then take the other 20 in the same way.")
+    assert steps[-1].text.endswith("Then fix the other 20 in the same way.")
     assert "\n" not in plan_of([finding(title="one\n\ntwo")])[0].text
 
 

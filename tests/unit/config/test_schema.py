@@ -33,9 +33,9 @@ SCHEMA = json_schema()
     [
         ({"fail_on": "worst"}, "fail_on: expected critical, high, medium or low (or P0 to P3), found 'worst'"),
         ({"passes": True}, "passes: expected a whole number from 1 to 10, found True"),
-        ({"include": ["a", 5]}, "include: entry 2: expected a pattern as text, found 5"),
-        ({"review_command": ["a\0b"]}, "review_command: entry 1: expected a text"),
-        ({"model": "a\udcffb"}, "model: expected a text"),
+        ({"include": ["a", 5]}, "include: entry 2: expected a pattern, found 5"),
+        ({"review_command": ["a\0b"]}, "review_command: entry 1: expected a string"),
+        ({"model": "a\udcffb"}, "model: expected a string"),
         ({"own_experts": {"x": {}}}, "own_experts.x: `focus` is missing"),
     ],
 )

@@ -217,7 +217,7 @@ def test_the_lines_below_deleted_ones_are_known(rows: list[str], lines: tuple[in
         ({"line_start": 10, "line_end": 12}, "its lines are not"),
         ({"line_start": 900, "line_end": 900}, "its lines are not"),
         ({"file": "other.py"}, "its file is not"),
-        ({"file": "image.png"}, "shows no diff"),
+        ({"file": "image.png"}, "does not show the diff"),
         ({"file": "gone.py"}, "its lines are not"),
         ({"anchored": False}, "no place"),
         ({"line_start": 0, "line_end": 0}, "no place"),

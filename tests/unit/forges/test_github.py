@@ -156,7 +156,7 @@ def test_what_an_event_says_of_its_pull_request(event: Any, target: Target) -> N
 
 @each("text", ["", "{", "[" * 100_000])
 def test_a_file_that_is_no_event_is_a_mistake_in_words(text: str) -> None:
-    with pytest.raises(UsageError, match="no JSON"):
+    with pytest.raises(UsageError, match="is not valid JSON"):
         read_event(text)
 
 
@@ -172,11 +172,11 @@ def error_of(status: int, body: Any = None, **headers: str) -> ForgeError:
 @each(
     ("status", "kind", "code", "words"),
     [
-        (401, ForgeRefused, 2, "does not accept the token"),
-        (403, ForgeRefused, 2, "the token may not post comments"),
-        (404, ForgeRefused, 2, "not there, or the token may not see it"),
-        (410, ForgeRefused, 2, "not there"),
-        (301, ForgeError, 3, "leads elsewhere"),
+        (401, ForgeRefused, 2, "rejected the token"),
+        (403, ForgeRefused, 2, "the token is not allowed to post comments"),
+        (404, ForgeRefused, 2, "does not exist, or the token cannot see it"),
+        (410, ForgeRefused, 2, "it does not exist"),
+        (301, ForgeError, 3, "redirected the request"),
         (422, ForgeError, 3, "answered 422"),
         (400, ForgeError, 3, "answered 400"),
         (502, ForgeError, 3, "failed with 502"),
@@ -287,7 +287,7 @@ def test_a_wait_that_is_too_long_or_a_limit_that_never_ends_is_given_up() -> Non
     sleeper = Sleeper()
     patience = Patience(most_seconds=100.0, sleep=sleeper, clock=lambda: NOW)
     asyncio.run(patience.after_limit(60.0, times=1, whose="GitHub", status=429))
-    with pytest.raises(ForgeError, match="asks to wait 1 min 0 s more") as raised:
+    with pytest.raises(ForgeError, match="retry in 1 min 0 s") as raised:
         asyncio.run(patience.after_limit(60.0, times=2, whose="GitHub", status=429))
     assert (raised.value.exit_code, sleeper) == (3, [60.0])
     with pytest.raises(ForgeError, match="rate limit"):
@@ -324,7 +324,7 @@ class TestWhich:
         assert named_by(desk, pull_request="Octo/Demo#1", repository="octo/demo") == "octo/demo#1"
         nothing = {"GITHUB_EVENT_PATH": str(desk.directory / "nothing")}
         wrong: list[tuple[str, dict[str, Any]]] = [
-            ("two repositories", {"pull_request": "octo/other#1", "repository": "octo/demo"}),
+            ("different repositories", {"pull_request": "octo/other#1", "repository": "octo/demo"}),
             ("event file", {"environment": nothing}),
         ]
         for words, request in wrong:

@@ -44,7 +44,7 @@ def lines(made: Plan) -> list[tuple[str, int | None, int]]:
     [
         # The trial merge of GitHub is not the head.
         (review(head=SECOND), {"merge_commit": SECOND}, HeadMoved, "the review is for 222222222222", "head.sha"),
-        (review(head=None), {}, UsageError, "not of a commit", "review the commits"),
+        (review(head=None), {}, UsageError, "not for a commit", "review the commits"),
         (review(), {"is_open": False}, ForgeError, "is closed", "reopen it"),
     ],
 )

@@ -137,7 +137,7 @@ class TestPushes:
         desk.server.before("POST", REVIEWS, lambda: desk.pull.push(SECOND, FILES))
         done = desk.publish(TWO)
         [told] = done.problems
-        words = "posted 2 comments for 111111111111, but neither summary nor status, since new commits arrived"
+        words = "posted 2 comments for 111111111111, but no summary and no status, because new commits arrived"
         assert (done.exit_code, told.message, done.status) == (3, words, StatusKind.NONE)
         assert desk.server.count("POST", STATUSES) + desk.server.count("POST", CHECKS) == 0
         assert desk.pull.issue_comments == []
@@ -259,7 +259,10 @@ class TestRights:
             done = actions.publish(review())
             assert done.exit_code == 0
             (problem,) = done.problems
-            assert problem.message == "the token may not resolve a thread (Resource not accessible by integration)"
+            assert (
+                problem.message
+                == "the token is not allowed to resolve a thread (Resource not accessible by integration)"
+            )
             assert "contents: write" in problem.hint
             assert "--no-resolve" in problem.hint
         assert [len(thread.comments) for thread in actions.pull.threads] == [2, 2]
@@ -279,7 +282,7 @@ class TestRights:
 
     def test_a_token_that_is_not_accepted_is_told_and_ends_the_run(self, desk: Desk) -> None:
         wrong = "ghp_" + "0" * 36
-        with pytest.raises(ForgeRefused, match="does not accept the token") as raised:
+        with pytest.raises(ForgeRefused, match="rejected the token") as raised:
             desk.publish(TWO, environment={"GITHUB_TOKEN": wrong})
         assert raised.value.exit_code == 2
         assert wrong not in str(raised.value)
@@ -329,7 +332,7 @@ class TestRights:
 
     def test_what_is_not_there_and_a_locked_conversation_are_told(self, actions: Desk) -> None:
         for name in ("octo/demo#99", "octo/nothing#1"):
-            with pytest.raises(ForgeRefused, match="not there, or the token may not see it"):
+            with pytest.raises(ForgeRefused, match="does not exist, or the token cannot see it"):
                 actions.publish(TWO, pull_request=name)
         actions.pull.locked = True
         assert any("unlock it" in problem.hint for problem in actions.publish(TWO).problems)
@@ -440,7 +443,7 @@ class TestFaults:
         done = desk.publish(review(*(finding(line) for line in (2, 4, 6, 9, 30))))
         assert_whole(done)
         assert [thread.line for thread in desk.pull.threads] == [2, 4, 6, 9]
-        why = "GitHub took no comment on its lines"
+        why = "GitHub rejected a comment on its lines"
         assert [(one.finding.line_start, one.reason) for one in done.refused] == [(30, why)]
         assert f"No comment: {why}." in desk.pull.issue_comments[0].body
 
@@ -473,15 +476,15 @@ class TestFaults:
 
     def test_a_github_that_cannot_be_reached_is_told(self, desk: Desk) -> None:
         sleeper = Sleeper()
-        with pytest.raises(ForgeError, match="cannot be reached") as raised:
+        with pytest.raises(ForgeError, match="cannot reach GitHub") as raised:
             desk.publish(TWO, sleeper=sleeper, environment={"GITHUB_API_URL": "http://127.0.0.1:9"})
         assert (raised.value.exit_code, len(sleeper)) == (3, 3)
 
     def test_an_answer_without_an_end_is_given_up(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         for limit, value, words in (
             ("transport._MOST_BYTES", 50, "larger than"),
-            ("transport._MOST_SECONDS", 0.05, r"cannot be reached \(TimeoutError\)"),
-            ("client._MOST_PAGES", 1, "there is too much of it"),
+            ("transport._MOST_SECONDS", 0.05, r"cannot reach GitHub \(TimeoutError\)"),
+            ("client._MOST_PAGES", 1, "there are too many"),
         ):
             if limit == "transport._MOST_SECONDS":
                 desk.server.slow_answer("GET", PULL, 30, times=4)
@@ -495,14 +498,19 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("method", "path", "answer", "words"),
         [
-            ("GET", PULL, {"status": 301, "headers": {"location": "/"}}, "leads elsewhere"),
+            ("GET", PULL, {"status": 301, "headers": {"location": "/"}}, "redirected the request"),
             ("GET", FILES_PATH, {"body": [], "headers": {"link": '<http://127.0.0.2:9/>; rel="next"'}}, "another host"),
-            *(("GET", PULL, {"body": body}, "another form") for body in WRONG_FORMS),
+            *(("GET", PULL, {"body": body}, "unexpected response") for body in WRONG_FORMS),
             *(
-                ("POST", "/graphql", {"body": {"data": data}}, "another form")
+                ("POST", "/graphql", {"body": {"data": data}}, "unexpected response")
                 for data in (None, {}, {"repository": None}, {"repository": {"pullRequest": {"reviewThreads": 5}}})
             ),
-            ("POST", "/graphql", {"body": {"errors": [{"message": "it broke"}]}}, "said on octo/demo#1: it broke"),
+            (
+                "POST",
+                "/graphql",
+                {"body": {"errors": [{"message": "it broke"}]}},
+                "read the comments on octo/demo#1: it broke",
+            ),
         ],
     )
     def test_an_answer_that_github_does_not_give_is_told(
@@ -511,13 +519,13 @@ class TestFaults:
         desk.server.fail(method, path, **{"status": 200, **answer})
         with pytest.raises(ForgeError, match=words) as raised:
             desk.publish(TWO)
-        assert words != "another form" or "GITHUB_API_URL" in raised.value.hint
+        assert words != "unexpected response" or "GITHUB_API_URL" in raised.value.hint
 
 
 def test_without_the_extra_the_command_that_installs_it_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "codeloupe.forges.github.transport", raising=False)
     monkeypatch.setitem(sys.modules, "gidgethub", None)
-    with pytest.raises(UsageError, match="the package gidgethub is needed") as raised:
+    with pytest.raises(UsageError, match="publishing needs the package gidgethub") as raised:
         desk.publish(review())
     assert (raised.value.hint, raised.value.exit_code) == ("pip install '.[github]' in a checkout of codeloupe", 2)
 

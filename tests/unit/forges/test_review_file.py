@@ -89,7 +89,7 @@ def test_a_report_that_says_worse_than_it_shows_is_incomplete(stated: dict[str, 
     read_back = read_review(render_json(review(**stated)).encode(), name="r.json")
     made = make_plan(read_back, pull_request(), marker=MARKER, options=PublishOptions(approve=True))
     assert (made.conclusion, made.opinion) == (Conclusion.NEUTRAL, Opinion.COMMENT)
-    assert "its outcome does not follow from its findings and its coverage" in check_summary(made.review)
+    assert "its outcome contradicts its findings and its coverage" in check_summary(made.review)
 
 
 def test_a_finding_is_as_open_as_its_claims_and_can_be_dismissed_then() -> None:

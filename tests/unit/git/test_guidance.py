@@ -25,7 +25,7 @@ from codeloupe.model.scope import (
 )
 from tests.repository import GitRepository
 
-LINK = "it is a symbolic link, and those are not followed"
+LINK = "symbolic links are not followed"
 
 
 def _read_guidance(

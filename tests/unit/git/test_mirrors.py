@@ -216,9 +216,9 @@ class TestWhatAJobGets:
             ("nowhere", "has no branch, tag or ref 'nowhere'"),
             ("refs/pull/999/head", "has no branch, tag or ref 'refs/pull/999/head'"),
             ("1" * 40, "does not have 111111111111"),
-            ("main..topic", "is not the name of a commit or a ref"),
-            ("--upload-pack=x", "is not the name of a commit or a ref"),
-            ("", "is not the name of a commit or a ref"),
+            ("main..topic", "is neither a commit nor a ref"),
+            ("--upload-pack=x", "is neither a commit nor a ref"),
+            ("", "is neither a commit nor a ref"),
         ],
     )
     def test_what_the_remote_does_not_have_is_an_error(
@@ -495,7 +495,9 @@ class TestRoom:
     def test_a_repository_that_is_larger_than_the_cache_is_refused_and_leaves_nothing(self, tmp_path: Path) -> None:
         cache = MirrorCache(tmp_path / "cache", max_bytes=LARGE_BYTES // 2)
         place = large(tmp_path / "large").path
-        with pytest.raises(RemoteTooLarge, match=r"large is larger than the cache .* may be, 150,000 bytes") as caught:
+        with pytest.raises(
+            RemoteTooLarge, match=r"large exceeds the limit of the repository cache, 150,000 bytes"
+        ) as caught:
             in_a_job(cache, place, str)
         assert "max_bytes" in caught.value.hint
         assert held_in(cache) == []
@@ -518,7 +520,9 @@ class TestRoom:
             place.chmod(0o755)
         else:
             place.write_text("")
-        with pytest.raises(UsageError, match=f"{place} cannot|in {place} cannot") as caught:
+        with pytest.raises(
+            UsageError, match=f"{place} cannot be used|cannot use the repository cache in {place}"
+        ) as caught:
             in_a_job(MirrorCache(place, max_bytes=ROOMY), forge.bare, str)
         assert caught.value.hint
 
@@ -574,11 +578,11 @@ class TestSafety:
     @each(
         ("token", "instead", "words"),
         [
-            ("wrong", None, "does not accept the token"),
-            (TOKEN, Instead(403, text=f"the token {TOKEN} has expired"), "does not accept the token"),
+            ("wrong", None, "rejected the token"),
+            (TOKEN, Instead(403, text=f"the token {TOKEN} has expired"), "rejected the token"),
             (TOKEN, Instead(500, text=f"the token {TOKEN} broke me"), "could not be reached: .*"),
-            (f"{TOKEN}\n", None, "holds a character that no token has"),
-            ("", None, "wants a login that your git does not have"),
+            (f"{TOKEN}\n", None, "contains an invalid character"),
+            ("", None, "requires a login that your git does not have"),
         ],
     )
     def test_a_token_that_is_refused_is_not_repeated(
@@ -607,7 +611,7 @@ class TestSafety:
             with pytest.raises(UsageError, match="cannot be fetched: .* 302") as caught:
                 in_a_job(cache, shop(server), str)
             assert "may have moved" in caught.value.hint
-            with pytest.raises(UsageError, match="wants a login that your git does not have"):
+            with pytest.raises(UsageError, match="requires a login that your git does not have"):
                 in_a_job(cache, shop(other), str)
             assert not any("Authorization" in request.headers for request in other.asked)
         # Over https git would follow a redirect, by itself.

@@ -105,6 +105,6 @@ def test_what_of_a_repository_may_not_be_read_is_an_error_in_words(repository: G
 
     assert [one["error"] for one in seen] == ["NotARepository", "GitFailed", "NotARepository", "NotARepository"]
     assert all(one["hint"] for one in seen)
-    assert "index, a part of the repository, cannot be read: permission denied" in seen[0]["message"]
+    assert f"cannot read {index / '.git' / 'index'} of the repository: permission denied" in seen[0]["message"]
     assert "is not a directory that can be entered: permission denied" in seen[2]["message"]
     assert "git cannot read" in seen[3]["message"]

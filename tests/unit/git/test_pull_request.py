@@ -186,7 +186,7 @@ def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: P
 @each(
     ("instead", "kind", "words"),
     [
-        (Instead(403), UsageError, "wants a login"),
+        (Instead(403), UsageError, "requires a login"),
         (Instead(503), GitFailed, "could not be reached: The requested URL returned error: 503"),
         (Instead(302, "http://127.0.0.1:9/elsewhere"), UsageError, "cannot be fetched"),
         (Instead(302, "file:///etc/passwd"), UsageError, "cannot be fetched"),
@@ -233,5 +233,5 @@ def test_a_server_that_never_answers_or_sends_too_much_is_left(
     with PullServer(forge.root) as server, pytest.raises(GitFailed, match="sent more than 10 bytes"):
         call(server, "fetch", "origin", "refs/pull/7/head", limit_bytes=10)
     hanging = PullServer(tmp_path, refuse=lambda _path: Instead(200, hang=True))
-    with hanging as server, pytest.raises(ProcessTimedOut, match="did not send everything within 0.3 s"):
+    with hanging as server, pytest.raises(ProcessTimedOut, match="did not finish within 0.3 s"):
         call(server, "ls-remote", "--", f"{server.url}/owner/shop.git", timeout_seconds=0.3)

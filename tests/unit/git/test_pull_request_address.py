@@ -172,7 +172,7 @@ def test_git_gets_one_protocol_no_token_and_no_login_for_a_person() -> None:
     [
         ("https", "fatal: could not read Username for 'https://h': terminal prompts disabled", UsageError, "login"),
         ("https", "fatal: unable to access 'x': The requested URL returned error: 403", UsageError, "login"),
-        ("https", "remote: Not Found\nfatal: repository 'https://h/o/s/' not found", UsageError, "no repository"),
+        ("https", "remote: Not Found\nfatal: repository 'https://h/o/s/' not found", UsageError, "h/o/s not found"),
         ("https", "fatal: unable to access 'x': Could not resolve host: h", GitFailed, "resolve host: h"),
         ("https", "fatal: unable to access 'x': SSL certificate problem: expired", UsageError, "certificate"),
         ("https", "fatal: unable to access 'x': The requested URL returned error: 301", UsageError, "error: 301"),
@@ -181,9 +181,9 @@ def test_git_gets_one_protocol_no_token_and_no_login_for_a_person() -> None:
         ("https", "fatal: something else", GitFailed, "something else"),
         ("ssh", "git@h: Permission denied (publickey).\nfatal: Could not read from remote", UsageError, "login"),
         ("ssh", "Host key verification failed.\nfatal: Could not read from remote", UsageError, "Host key"),
-        ("ssh", "ERROR: Repository not found.\nfatal: Could not read from remote", UsageError, "no repository"),
+        ("ssh", "ERROR: Repository not found.\nfatal: Could not read from remote", UsageError, "h/o/s not found"),
         ("ssh", "ssh: connect to host h port 22: Connection refused\nfatal: Could not read", GitFailed, "refused"),
-        ("file", "fatal: '/x' does not appear to be a git repository", UsageError, "no repository"),
+        ("file", "fatal: '/x' does not appear to be a git repository", UsageError, "h/o/s not found"),
     ],
 )
 def test_a_failure_is_told_in_words_with_a_way_out(

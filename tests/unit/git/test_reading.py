@@ -366,7 +366,7 @@ class TestEdges:
             stream.truncate(300 * 1024**2)
         change = _read(committed.path, UncommittedScope())
         assert [file.path for file in change.files] == ["a.py"]
-        assert change.unreadable == (("image.bin", "314,572,800 bytes, more than can be compared"),)
+        assert change.unreadable == (("image.bin", "314,572,800 bytes, too large to compare"),)
 
     @pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
     def test_when_the_whole_text_would_be_too_much_binary_files_are_named_instead_of_shown(
@@ -381,7 +381,7 @@ class TestEdges:
         monkeypatch.setattr(command, "_MAX_OUTPUT_BYTES", 100_000)
         change = _read(committed.path, request_)
         assert [file.path for file in change.files] == ["a.py"]
-        assert change.unreadable == (("image.bin", "binary, and too large to look into"),)
+        assert change.unreadable == (("image.bin", "binary, and too large to inspect"),)
 
     def test_temporary_files_in_the_reviewed_tree_are_not_reviewed(
         self, committed: GitRepository, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,7 @@ from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound
 
 pytestmark = pytest.mark.program
 
-LEAVES = "a link that leaves the workspace"
+LEAVES = "a link that points outside the workspace"
 LINES = "".join(f"line {number}\n" for number in range(30))
 NAMES_OF_TEN = "00, 01, 02, 03, 04, 05, 06, 07, 08, 09"
 Files = Mapping[str, str | bytes | None]
@@ -105,7 +105,7 @@ class TestKeepAndPut:
     def test_the_store_itself_is_never_emptied(self, run: Run) -> None:
         tree, store = asyncio.run(run.store.beginning()), run.objects.parent
         for place in (store, store.parent, run.objects, run.objects / ".." / ".." / "store.git"):
-            with pytest.raises(WorkspaceError, match="it would be emptied"):
+            with pytest.raises(WorkspaceError, match="that would delete"):
                 run.put(tree, place)
             assert (store / "HEAD").is_file()
 
@@ -155,10 +155,10 @@ class TestLeftOut:
         kept = run.keep()
         assert kept.left_out == {
             **dict.fromkeys(links, LEAVES),
-            ".gitmodules": "a link in the place of .gitmodules, which git refuses",
+            ".gitmodules": "a link named .gitmodules, which git rejects",
             "sub/pipe": "a pipe",
             "sub/socket": "a socket",
-            "huge": "a file of 52,428,801 bytes, where 52,428,800 is the most",
+            "huge": "a file of 52,428,801 bytes, more than the limit of 52,428,800",
         }
         assert run.elsewhere(kept.tree) == {b"good": (b"1", False), b"sub/good": (b"2", False)}
 
@@ -184,7 +184,7 @@ print(json.dumps([kept.tree, dict(kept.left_out)]))
         fill(run.work, {"sub/file": "1", "other/.GIT": "gitdir: elsewhere", ".git/config": "[core]", ".hg/x": "2"})
         kept = run.keep({".Git": "1"})
         assert run.elsewhere(kept.tree) == {b"sub/file": (b"1", False)}
-        own = dict.fromkeys(("sub/.git", "other/.GIT", ".git", ".Git"), "git's own, which is never kept")
+        own = dict.fromkeys(("sub/.git", "other/.GIT", ".git", ".Git"), "git's own directory, which is never stored")
         assert kept.left_out == {**own, ".hg": "a folder of version control"}
 
     def test_an_old_file_stays_where_its_successor_cannot_be_kept(self, run: Run) -> None:
@@ -231,7 +231,7 @@ class TestComparison:
                 look.write_text(text)
             assert run.keep().tree == kept
         for name in ("", "HEAD", "--all", "x" * 40, "0" * 40):
-            with pytest.raises(WorkspaceError, match="cannot be filled|is not the name of a kept workspace"):
+            with pytest.raises(WorkspaceError, match="cannot fill the workspace|is not the name of a stored workspace"):
                 run.put(name, run.work / "place")
             with pytest.raises(WorkspaceError):
                 run.changed(name, name)
@@ -271,7 +271,7 @@ class TestWithARepository:
         asyncio.run(run.store.diff(begun, run.keep({"a.txt": "two\n", "new": "1"}).tree))
         run.git("add", "--all")
         for place in (repository.path, repository.path / ".git", repository.path.parent):
-            with pytest.raises(WorkspaceError, match="it would be emptied"):
+            with pytest.raises(WorkspaceError, match="that would delete"):
                 run.put(begun, place)
         assert state_of(repository) == before
 
@@ -365,7 +365,7 @@ class TestWithARepository:
         begun = run.begin()
         assert run.keep() == KeptTree(begun, {})
         kept = run.keep({"vendored/y": "1", "z": "1"})
-        assert kept.left_out == {"vendored": "a submodule, whose files are not kept"}
+        assert kept.left_out == {"vendored": "a submodule, whose files are not stored"}
         assert run.changed(begun, kept.tree) == ("z",)
         (run.work / "vendored" / "y").unlink()
         (run.work / "vendored").rmdir()
@@ -389,7 +389,7 @@ class TestWithARepository:
     def test_objects_that_are_missing_are_an_error(self, run: Run, repository: GitRepository) -> None:
         blob = repository.git("rev-parse", "HEAD:a.txt").decode().strip()
         (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-        with pytest.raises(WorkspaceError, match="cannot be filled: git checkout-index failed") as caught:
+        with pytest.raises(WorkspaceError, match="cannot fill the workspace .*: git checkout-index failed") as caught:
             run.begin()
         assert caught.value.__cause__ is not None
 
@@ -488,7 +488,7 @@ class TestJoining:
     ) -> None:
         stages = Stages(tmp_path, {"other": "0", **base})
         error = stages.conflict(stages.left(one), stages.left({**two, "unrelated": "1"}))
-        assert error.message.endswith(f"in different ways: {named}")
+        assert error.message.endswith(f"conflicting changes in {named}")
         assert "need the other" in error.hint
 
     def test_a_git_that_cannot_join_says_which_one_can(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,7 +500,7 @@ class TestJoining:
 
         monkeypatch.setattr(workspaces, "try_git", old_git)
         error = stages.conflict(one, two)
-        assert error.message == "this git cannot join the work of parallel stages"
+        assert error.message == "this git cannot merge the work of parallel stages"
         assert "git 2.38 or newer" in error.hint
 
 

@@ -95,21 +95,21 @@ class TestContainment:
 
         found = collected(work, act)
         assert found.artifacts == ("good.md", "inside.md")
-        leaves = "was left out: it is a link that leaves the workspace"
-        size = f"a file of {1024**3:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most"
+        leaves = "was skipped: it is a link that points outside the workspace"
+        size = f"a file of {1024**3:,} bytes, more than the limit of {MOST_ARTIFACT_BYTES:,}"
         assert found.notes == (
             f"absolute.md {leaves}",
-            "circle.md was left out: it is a link that leads nowhere",
+            "circle.md was skipped: it is a broken link",
             f"folder {leaves}",
             f"hop.md {leaves}",
-            f"huge.bin was left out: it is {size}",
-            "nowhere.md was left out: it is a link that leads nowhere",
-            "pipe.md was left out: it is a pipe",
+            f"huge.bin was skipped: it is {size}",
+            "nowhere.md was skipped: it is a broken link",
+            "pipe.md was skipped: it is a pipe",
             f"relative.md {leaves}",
-            "socket was left out: it is a socket",
-            "sub/pipe was left out: it is a pipe",
-            f"to-huge.md was left out: it is {size}",
-            "to-pipe.md was left out: it is a link to what is not a regular file",
+            "socket was skipped: it is a socket",
+            "sub/pipe was skipped: it is a pipe",
+            f"to-huge.md was skipped: it is {size}",
+            "to-pipe.md was skipped: it is a link to something other than a regular file",
         )
 
     def test_hidden_files_are_left_out_and_a_hidden_folder_is_named_once(self, work: Path) -> None:
@@ -120,10 +120,10 @@ class TestContainment:
         found = collected(work, act, ArtifactRule(recursive=True))
         assert found.artifacts == ()
         assert found.notes == (
-            ".cache was left out: it is hidden",
-            ".notes.md was left out: it is hidden",
-            "link.md was left out: it is a link to a hidden file",
-            "sub/.x was left out: it is hidden",
+            ".cache was skipped: it is hidden",
+            ".notes.md was skipped: it is hidden",
+            "link.md was skipped: it is a link to a hidden file",
+            "sub/.x was skipped: it is hidden",
         )
 
     def test_the_workspace_itself_may_lie_in_a_hidden_folder_and_behind_a_link(self, tmp_path: Path) -> None:
@@ -147,16 +147,18 @@ class TestContainment:
         assert collected(work, lambda: fill(work, {name: "1"})).artifacts == (name,)
         (work / name).unlink()
         (note,) = collected(work, lambda: os.mkfifo(work / name)).notes
-        assert note == "\\udcff\\n\\x1b[31m.md was left out: it is a pipe"
+        assert note == "\\udcff\\n\\x1b[31m.md was skipped: it is a pipe"
 
     def test_more_than_can_be_looked_at_is_told(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(artifacts, "MOST_ENTRIES", 5)
         fill(work, {str(number): "" for number in range(6)})
-        with pytest.raises(ArtifactError, match="holds more than 5 files"):
+        with pytest.raises(ArtifactError, match="contains more than 5 files"):
             look(work)
 
     def test_a_workspace_that_is_not_there_is_told(self, tmp_path: Path) -> None:
-        with pytest.raises(ArtifactError, match="cannot be read: no such file") as caught:
+        with pytest.raises(
+            ArtifactError, match="cannot read the workspace .* of the stage write: no such file"
+        ) as caught:
             look(tmp_path / "nowhere")
         assert isinstance(caught.value.__cause__, OSError)
 
@@ -165,11 +167,11 @@ class TestRequired:
     RULE = ArtifactRule(required=("report.md", "*.json"))
 
     def test_what_is_missing_is_told_with_what_there_was(self) -> None:
-        left = Collected(artifacts=("notes.md",), changed=("notes.md", "x.py"), notes=("report.md was left out",))
+        left = Collected(artifacts=("notes.md",), changed=("notes.md", "x.py"), notes=("report.md was skipped",))
         with pytest.raises(ArtifactError) as caught:
             require(left, self.RULE, stage="write")
         assert caught.value.message == (
-            "the stage write left no report.md, *.json; it left notes.md; report.md was left out"
+            "the stage write did not write report.md, *.json; it wrote notes.md; report.md was skipped"
         )
         assert caught.value.stage == "write"
 
@@ -290,7 +292,7 @@ def test_what_fits_is_taken(tmp_path: Path, name: str, content: str | bytes) -> 
     ],
 )
 def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
-    with pytest.raises(ArtifactError, match=f"{name} of the stage write is not as its schema asks: ") as caught:
+    with pytest.raises(ArtifactError, match=f"{name} of the stage write does not match its schema: ") as caught:
         check(tmp_path, name, content)
     assert any(word in caught.value.message for word in words.split("|")), caught.value.message
     assert caught.value.stage == "write"

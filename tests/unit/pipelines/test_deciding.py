@@ -193,9 +193,9 @@ def test_rework_is_followed_by_the_next_attempt_until_the_gate_allows_no_more() 
     assert next_action(asked, record(((REWORK, 50),))) == Action("execute", 2, step=FIRST)
     assert next_action(asked, record(((REWORK, 50),), ((REWORK, 70),))) == Action("execute", 3, step=FIRST)
     third = next_action(asked, record(((REWORK, 50),), ((REWORK, 70),), ((REWORK, 60),)))
-    assert third == Action("complete", 2, "attempt 2 was taken without a PASS: its score, 70, is the best")
+    assert third == Action("complete", 2, "attempt 2 was accepted without a PASS: its score, 70, is the best")
     low = next_action(asked, record(((REWORK, 20),), ((REWORK, 30),), ((REWORK, 25),)))
-    told = "no attempt passed every gate after 3 attempts, and the best score, 30, is too low to be taken"
+    told = "no attempt passed every gate after 3 attempts, and the best score, 30, is too low to accept"
     assert low == Action("escalate", 2, told)
 
 
@@ -203,7 +203,7 @@ def test_a_fail_ends_it_at_once_and_keeps_the_better_attempt() -> None:
     action = next_action(stage(CRITIC), record(((REWORK, 60),), ((FAIL, 10),)))
     assert (action.do, action.attempt) == ("fail", 1)
     assert "gate failed attempt 2" in action.reason
-    assert "attempt 1 is kept, since its score, 60, is better" in action.reason
+    assert "attempt 1 was kept, because its score, 60, is better" in action.reason
     assert next_action(stage(CRITIC), record(((FAIL, 10),))) == Action("fail", 1, "the critic gate failed attempt 1")
 
 
@@ -296,7 +296,7 @@ def test_after_a_failure_nothing_new_begins_and_each_stage_says_why() -> None:
     for on_failure in (OnFailure.FAIL, OnFailure.ESCALATE):
         definition = pipeline(DIAMOND, b=on_failure)
         assert begin(definition, a=S.COMPLETED, b=S.FAILED) == ()
-        why = "not run, since the run failed at b"
+        why = "not run, because the run failed at b"
         ended = run(definition, a=S.COMPLETED, b=S.FAILED)
         assert given_up(definition, ended) == {"c": why, "d": why, "e": why}
         assert conclusion(definition, ended) == (S.FAILED, "b failed: why b")
@@ -306,8 +306,8 @@ def test_a_tolerated_failure_costs_only_the_stages_that_need_it() -> None:
     definition = pipeline({**DIAMOND, "f": ("d",)}, b=OnFailure.CONTINUE)
     assert begin(definition, a=S.COMPLETED, b=S.FAILED) == ("c", "e")
     assert given_up(definition, run(definition, a=S.COMPLETED, b=S.FAILED)) == {
-        "d": "not run, since it needs b, which failed",
-        "f": "not run, since it needs d, which was not run",
+        "d": "not run, because it needs b, which failed",
+        "f": "not run, because it needs d, which was not run",
     }
     given = {"a": S.COMPLETED, "c": S.COMPLETED, "d": S.CANCELLED, "e": S.COMPLETED, "f": S.CANCELLED}
     ended = run(definition, b=S.FAILED, **given)
@@ -362,9 +362,7 @@ def test_joined_work_is_not_taken_for_another_and_a_conflict_is_refused_every_ti
     assert asyncio.run(joins.together(("y",), {"y": "c"})) == "c"
     refusing = Joins(definition, CountingStore(refuses=True), base="", run_id="r")
     for _ in range(2):
-        with pytest.raises(
-            errors.WorkspaceError, match="the work of x and of y cannot be joined: they do not"
-        ) as refused:
+        with pytest.raises(errors.WorkspaceError, match="cannot merge the work of x and y: they do not") as refused:
             asyncio.run(refusing.together(("x", "y"), trees))
         assert "let y need x in /p.yaml" in refused.value.hint
         assert "`codeloupe pipeline resume r --accept-changes --retry y`" in refused.value.hint
@@ -373,14 +371,14 @@ def test_joined_work_is_not_taken_for_another_and_a_conflict_is_refused_every_ti
 def test_an_agent_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write", "agent": "scripted"})
     cast = Cast({"write": [Text("a")]})
-    with pytest.raises(ConfigError, match="there is no agent 'scripted'"):
+    with pytest.raises(ConfigError, match="unknown agent 'scripted'"):
         play.run(file, cast, tmp_path / "state", agents={}, agent=None)
     assert open_run_store(tmp_path / "state").list() == ((), {})
 
 
 def test_an_expert_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write", "gate": {"kind": "review", "experts": ["astrology"]}})
-    with pytest.raises(ConfigError, match="the review gate of the stage write cannot be used: .*astrology"):
+    with pytest.raises(ConfigError, match="cannot use the review gate of the stage write: .*astrology"):
         play.run(file, Cast({"write": [Text("a")]}), tmp_path / "state")
     assert open_run_store(tmp_path / "state").list() == ((), {})
 
@@ -423,7 +421,7 @@ def test_an_agent_that_nobody_brings_is_refused_with_the_nearest_name(tmp_path: 
         file = write_pipeline(tmp_path / name, *keys.pop("stages"), **keys)
         with pytest.raises(ConfigError) as refused:
             play.run(file, Cast({}), tmp_path / "state", agents={"writer": ScriptedAgent([Text("a")])}, agent=None)
-        assert (refused.value.message, refused.value.hint) == ("there is no agent 'writr'", "did you mean `writer`?")
+        assert (refused.value.message, refused.value.hint) == ("unknown agent 'writr'", "did you mean `writer`?")
         with pytest.raises(ConfigError, match=r"pipeline\.yaml:1: .*found 'writr'") as refused:
             Pipeline.load(file, agents=["writer"])
         assert "did you mean `writer`?" in refused.value.hint

@@ -85,7 +85,7 @@ def test_a_conflict_without_a_stage_that_joins_leaves_no_result_and_says_so(tmp_
     cast = Cast({"one": [writing({"a.md": "one"})], "two": [writing({"a.md": "two"})]})
     ran = run_stages(tmp_path, cast, {"name": "one"}, {"name": "two"})
     assert ran.record.state is S.FAILED
-    assert "there is no result: the work of one and of two cannot be joined" in ran.record.reason
+    assert "there is no result: cannot merge the work of one and two" in ran.record.reason
     assert "a.md" in ran.record.reason
     assert f"`codeloupe pipeline resume {ran.record.run_id} --accept-changes --retry two`" in ran.record.reason
 
@@ -169,7 +169,7 @@ def test_a_person_takes_the_best_of_what_no_gate_let_pass(tmp_path: Path) -> Non
     asked: list[str] = []
     ran = run_stages(tmp_path, cast, CRITICISED, ask_person=person(Decision.APPROVE, asked=asked))
     assert ran.record.state is S.COMPLETED
-    assert "too low to be taken" in asked[0]
+    assert "too low to accept" in asked[0]
     assert ran.result() == {"a.md": "attempt 2"}
 
 
@@ -178,7 +178,7 @@ def test_what_there_is_no_attempt_of_cannot_be_approved(tmp_path: Path) -> None:
     ran = run_stages(tmp_path, cast, WRITE, ask_person=person(Decision.APPROVE))
     assert ran.record.stage("write").state is S.AWAITING_APPROVAL
     (note,) = ran.events("note")
-    again = f"`codeloupe pipeline resume {ran.record.run_id} --retry write` tries it again"
+    again = f"`codeloupe pipeline resume {ran.record.run_id} --retry write` retries it"
     assert note.message == f"a person approved it, but it has no work to approve; {again}"
 
 
@@ -243,7 +243,7 @@ def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_l
     ran = resume(ran, cast)
     assert "-1\n+mended\n" in (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")
     [note] = ran.events("note", "write")
-    assert note.message.endswith("is no part of attempt 1; it is kept in stages/write/attempt-1/by-hand.patch")
+    assert note.message.endswith("are not part of attempt 1; they are stored in stages/write/attempt-1/by-hand.patch")
     assert decision is Decision.RETRY or ran.result() == {"a.md": "1\n"}
 
 

@@ -225,7 +225,7 @@ def test_after_a_conflict_the_advice_of_its_message_loses_nothing(tmp_path: Path
     ran = run_stages(tmp_path, cast, {"name": "left"}, {"name": "right"}, join)
     stage = ran.record.stage("join")
     assert stage.state is S.AWAITING_APPROVAL
-    assert stage.reason.startswith("the work of left and of right cannot be joined: ")
+    assert stage.reason.startswith("cannot merge the work of left and right: ")
     command = f"`codeloupe pipeline resume {ran.record.run_id} --accept-changes --retry right`"
     advice = f"let right need left in {ran.record.file}, or have them write different files; then {command}"
     assert stage.failures[-1].hint == advice
@@ -234,7 +234,7 @@ def test_after_a_conflict_the_advice_of_its_message_loses_nothing(tmp_path: Path
     assert again.record.state is S.COMPLETED, again.record.reason
     assert again.result() == {**left, "shared.md": "left\nright\n", "right.md": "right\n", "join.md": "join\n"}
     assert (sorted(cast.calls[:2]), cast.calls[2:]) == (["left", "right"], ["right", "join"])
-    assert again.events("note", "join")[0].message == "it runs again: the work of right has changed since it began"
+    assert again.events("note", "join")[0].message == "it runs again: the work of right has changed since it started"
     assert len(again.record.stage("right").earlier) == 1
 
 
@@ -284,7 +284,7 @@ def test_a_stage_that_has_worked_cannot_be_removed_or_renamed_and_one_that_has_n
     ran = run_stages(tmp_path, cast, *BEFORE, ASKED, {"name": "last", "needs": ["z"]})
     renamed = [{"name": "other"}, {"name": "b", "needs": ["other"]}, BEFORE[2], ASKED]
     for stages in (renamed, [{"name": "b"}, BEFORE[2], ASKED]):
-        with pytest.raises(UsageError, match="a had begun and is no longer in it under that name"):
+        with pytest.raises(UsageError, match="a had started, but is no longer in the pipeline under that name"):
             edited(ran, cast, *stages)
     ran.say("z", Decision.APPROVE)
     assert edited(ran, cast, *BEFORE, ASKED, {"name": "end", "needs": ["z"]}).record.state is S.COMPLETED
@@ -323,7 +323,7 @@ def test_work_whose_basis_fails_is_left_out_and_that_is_said(tmp_path: Path) -> 
     again = edited(ran, cast, refused, {"name": "a", "needs": ["n"]}, last)
     assert again.record.state is S.COMPLETED
     assert again.record.stage("a").state is S.CANCELLED
-    assert again.record.stage("a").reason == "its earlier work is left out, since it needs n, which failed"
+    assert again.record.stage("a").reason == "its earlier work is not used, because it needs n, which failed"
     assert again.record.reason == "without n, which failed; a not run"
 
 
@@ -453,7 +453,7 @@ def test_a_new_default_of_an_input_holds_for_what_is_still_to_run(tmp_path: Path
     assert "tone: loud" in prompt
     assert "topic: bees" in prompt
     notes = [event.message for event in again.events("note")]
-    assert "the input tone has another default, which applies to what is still to run" in notes
+    assert "the input tone has a new default, which applies to the remaining stages" in notes
     assert any("before its inputs changed" in note for note in notes)
 
 
@@ -478,7 +478,7 @@ def test_a_gate_that_was_put_before_those_that_have_passed_is_faced(tmp_path: Pa
     again = edited(*waiting(tmp_path, CRITIC), {"name": "write", "gates": gates, "on_failure": "fail"}).record
     assert again.state is S.FAILED
     assert [word.gate.value for word in again.stage("write").attempts[0].critiques] == ["command"]
-    assert "judge it again" in again.stage("write").attempts[0].notes[-1]
+    assert "its gates run again" in again.stage("write").attempts[0].notes[-1]
 
 
 def test_what_the_gates_cost_before_stays_counted_and_is_not_bought_again(tmp_path: Path) -> None:
@@ -504,7 +504,7 @@ def test_what_cannot_be_accepted_is_named_with_a_way_that_is_open(
     write_pipeline(tmp_path / "p", {"name": "write", "gates": [PERSON]}, **keys)
     with pytest.raises(UsageError, match=words) as refused:
         resume(ran, cast, accept_changes=True)
-    assert refused.value.hint == "put the files back as they were, or start a new run"
+    assert refused.value.hint == "restore the files, or start a new run"
     ran.record.file.unlink()
     with pytest.raises(ConfigError, match="no longer exists"):
         resume(ran, cast)
@@ -552,7 +552,7 @@ def test_a_stage_of_0_1_0_that_needs_another_now_runs_again(saved: Ran) -> None:
     again = resume(saved, cast, accept_changes=True)
     # The approval was of what the stage had made before.
     assert again.record.state is S.AWAITING_APPROVAL
-    assert any("you will be asked again" in event.message for event in again.events("note", "join"))
+    assert any("codeloupe will ask again" in event.message for event in again.events("note", "join"))
     again.say("join", Decision.APPROVE)
     again = resume(again, cast)
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["right", "join"])
@@ -568,4 +568,4 @@ def test_a_new_gate_judges_work_of_0_1_0_and_what_is_not_known_is_said(saved: Ra
     assert (again.record.state, again.record.stage("left").state, cast.calls) == (S.FAILED, S.FAILED, [])
     notes = [event.message for event in again.events("note")]
     assert any("the input tone keeps its value" in note for note in notes)
-    assert any("an older version did not note what it was asked" in note for note in notes)
+    assert any("an older version did not record its inputs" in note for note in notes)

@@ -104,7 +104,7 @@ def test_in_a_checkout_nothing_is_put_back_and_the_patch_of_the_best_attempt_is_
     stage = ran.record.stage("write")
     assert (stage.state, stage.chosen) == (S.COMPLETED, 2)
     patch = "the patch of attempt 2 is stages/write/attempt-2/diff.patch"
-    assert f"the checkout holds a later attempt; {patch}" in stage.reason
+    assert f"the checkout contains a later attempt; {patch}" in stage.reason
     assert (project.path / "n.md").read_text() == "attempt 3\n"
     assert (project.path / "1.md").exists()
     assert "+attempt 2" in (ran.directory / stage.attempts[1].diff_file).read_text()
@@ -124,7 +124,7 @@ def test_in_a_checkout_what_a_failed_call_left_beside_an_approved_attempt_is_sai
     stage = ran.record.stage("write")
     assert (stage.state, stage.chosen) == (S.COMPLETED, 1)
     assert stage.reason.endswith(
-        "; the checkout may also hold what calls after it left that failed;"
+        "; the checkout may also contain changes of later, failed calls;"
         " the patch of attempt 1 is stages/write/attempt-1/diff.patch"
     )
 
@@ -134,7 +134,7 @@ def test_in_a_checkout_an_earlier_attempt_cannot_face_another_gate(project: GitR
     stage = {**WRITE, "gates": gates}
     ran = run_stages(tmp_path, three_attempts(), stage, keys=IN_CHECKOUT, repo=project.path)
     assert ran.record.stage("write").state is S.AWAITING_APPROVAL
-    assert "the checkout holds a later one" in ran.record.stage("write").reason
+    assert "the checkout contains a later one" in ran.record.stage("write").reason
 
 
 @each("how", ["removed", "link", "file"])
@@ -251,7 +251,7 @@ def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on_or_was_away(
     moved = project.path.rename(tmp_path / "moved")
     with pytest.raises(ConfigError, match="cannot continue") as caught:
         resume(ran, cast)
-    assert caught.value.hint == "put its repository back where it was"
+    assert caught.value.hint == "restore its repository"
     moved.rename(project.path)
     again = resume(ran, cast)
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["write", "next"])

@@ -199,7 +199,9 @@ def test_a_disk_that_takes_no_answer_is_told(bench: Bench, monkeypatch: pytest.M
         return real_open(path, flags, *arguments, **more)
 
     monkeypatch.setattr(os, "open", full)
-    with pytest.raises(ArtifactError, match="cannot be saved as write-output.md: No space left") as caught:
+    with pytest.raises(
+        ArtifactError, match="cannot save the answer of the stage write as write-output.md: No space left"
+    ) as caught:
         bench.run(ScriptedAgent([Text("The answer.")]))
     assert isinstance(caught.value.__cause__, OSError)
 
@@ -210,7 +212,7 @@ def test_what_is_left_has_to_be_what_was_required_and_to_fit_its_schema(bench: B
         bench.run(ScriptedAgent([Text("I forgot.")]))
     assert list(bench.work.iterdir()) == []  # not even the answer is saved
     bench.define(artifacts=ArtifactRule(schemas={"meta.json": {"type": "object"}}))
-    with pytest.raises(ArtifactError, match="meta.json of the stage write is not as its schema asks: at \\$"):
+    with pytest.raises(ArtifactError, match="meta.json of the stage write does not match its schema: at \\$"):
         bench.run(bench.act(lambda: fill(bench.work, {"meta.json": "[]"})))
     bench.define(artifacts=ArtifactRule(required=("write-output.md",)), writes=False)
     assert bench.run(ScriptedAgent([Text("Here.")])).artifacts == ("write-output.md",)
@@ -230,7 +232,9 @@ def test_a_stage_that_may_not_write_and_did_fails(bench: Bench) -> None:
         ("old", old.unlink),
     ]
     for name, act in acts:
-        with pytest.raises(ArtifactError, match=f"may not write, but these changed while it ran: {name}$") as caught:
+        with pytest.raises(
+            ArtifactError, match=f"is read-only, but these files changed while it ran: {name}$"
+        ) as caught:
             bench.run(bench.act(act))
         assert "writes: true" in caught.value.hint
 
@@ -330,7 +334,7 @@ def test_a_cancellation_is_raised_as_it_came(bench: Bench) -> None:
 def test_without_its_step_file_no_agent_is_asked(bench: Bench) -> None:
     bench.step.unlink()
     agent = ScriptedAgent([Text("Done.")])
-    with pytest.raises(AgentExecutionError, match="its step file .* no such file") as caught:
+    with pytest.raises(AgentExecutionError, match="cannot use its step file: .* no such file") as caught:
         bench.run(agent)
     assert isinstance(caught.value.__cause__, FileNotFoundError)
     assert agent.requests == ()
@@ -443,7 +447,7 @@ def test_a_file_is_read_without_the_mark_of_its_encoding_or_refused_with_its_cau
     contents = {
         "empty": (b" \n\t\n", "the file is empty"),
         "latin": (b"ok\xe9", "not UTF-8 text"),
-        "binary": (b"a\0b", "not a text file, it holds a NUL byte"),
+        "binary": (b"a\0b", "not a text file: it contains a NUL byte"),
         "large": (b"x" * (MAX_FILE_BYTES + 1), f"larger than {MAX_FILE_BYTES:,} bytes"),
     }
     fill(tmp_path, {name: content for name, (content, _) in contents.items()})
@@ -453,7 +457,7 @@ def test_a_file_is_read_without_the_mark_of_its_encoding_or_refused_with_its_cau
         **{name: words for name, (_, words) in contents.items()},
         "nowhere": "no such file",
         "step.md/x": "cannot be read: not a directory",
-        ".": "a folder, where a file is expected",
+        ".": "expected a file, found a folder",
         "pipe": "not a regular file",
         "circle": "a symbolic link",
     }

@@ -85,7 +85,7 @@ def refusal(*names: str, own: Mapping[str, Any] | None = None, folder: Path | No
 )
 def test_an_unknown_name_is_refused_with_the_one_that_is_meant_and_all_others(asked: str, meant: str) -> None:
     words = refusal(asked, own={"sql": SQL})
-    assert f"there is no expert '{asked}'" in words
+    assert f"unknown expert '{asked}'" in words
     assert f"did you mean `{meant}`?" in words
     assert "sql, correctness, security, " in words
     for name in ("../etc/passwd", "x" * 100_000, "\x1b[2J", "a\udcff"):
@@ -148,7 +148,7 @@ def test_a_definition_becomes_an_expert(folder: Path) -> None:
     [
         (b"", "`focus` is missing"),
         (b"focus: [\n", "experts/x.yaml:2:1: a value is missing here"),
-        (b"focus: []\n", "x.focus: expected a list of texts, at least one, found an empty list"),
+        (b"focus: []\n", "x.focus: expected a list of strings, at least one, found an empty list"),
         (b"focus: [" + b"a, " * 2_000 + b"]\n", "more than 40 entries"),
         (b"focus: [" + b"x" * 401 + b"]\n", "at most 400 characters"),
         (b"focus:\n" + b"- %s\n" % (b"x" * 400) * 16, "the expert x has more than 6,000 characters"),
@@ -172,10 +172,14 @@ def test_only_plain_files_of_a_folder_are_read_and_no_link_is_followed(folder: P
     (folder / "place.yaml").mkdir()
     assert "not a regular file" in refusal("pipe", folder=folder)
     assert "experts/place.yaml" in refusal("place", folder=folder)
-    assert "cannot be read: no such file or directory" in refusal("security", folder=tmp_path / "none")
-    assert "cannot be read: not a directory" in refusal("security", folder=folder / "x.yaml")
+    assert f"cannot read the folder of experts '{tmp_path / 'none'}': no such file or directory" in refusal(
+        "security", folder=tmp_path / "none"
+    )
+    assert f"cannot read the folder of experts '{folder / 'x.yaml'}': not a directory" in refusal(
+        "security", folder=folder / "x.yaml"
+    )
     (folder / "default.yaml").touch()
-    assert "cannot be the name of an expert" in refusal("security", folder=folder)
+    assert "is not a valid name of an expert" in refusal("security", folder=folder)
     hostile = tmp_path / "\x1b[2J"
     hostile.mkdir()
     (hostile / "x.yaml").write_text("focus: [")

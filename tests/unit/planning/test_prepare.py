@@ -67,9 +67,7 @@ def test_the_snapshot_holds_the_selected_files_of_the_working_tree(edited: GitRe
     intake, contents = _take_in(UncommittedScope(), edited.path)
     assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
     assert contents == {"a.py": b"edited\n", "b.py": b"edited\n", "new.py": b"new\n"}
-    assert intake.selection.skipped == (
-        SkippedFile("image.png", SkipReason.BINARY, "neither text nor of a known format"),
-    )
+    assert intake.selection.skipped == (SkippedFile("image.png", SkipReason.BINARY, "neither text nor a known format"),)
     assert intake.without_content == frozenset()
 
 

@@ -128,9 +128,9 @@ class TestTheTree:
         for record, is_open in rows:
             text = shown(run(1, record))
             assert ("no room now" in text, "1 earlier call failed" in text) == (is_open, not is_open), record
-        joined = failed_try(kind="workspace_error", message="the work of a and of b cannot be joined")
+        joined = failed_try(kind="workspace_error", message="cannot merge the work of a and b")
         text = shown(run(1, stage("c", S.AWAITING_APPROVAL, failures=(joined,))))
-        assert "      the work of a and of b cannot be joined\n" in text  # no call was made
+        assert "      cannot merge the work of a and b\n" in text  # no call was made
 
     @each("state", list(StageState))
     def test_every_state_has_a_sign_a_word_and_a_colour(self, state: StageState) -> None:

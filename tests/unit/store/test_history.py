@@ -80,7 +80,9 @@ class TestDamage:
         ((payload,),) = database.select("SELECT payload FROM reviews WHERE review_id = ?", (identifier(2),))
         newer = pack(json.dumps({**json.loads(unpack(payload)), "form": 99}))
         change(database, "UPDATE reviews SET payload = ? WHERE review_id = ?", newer, identifier(2))
-        with pytest.raises(StoreError, match=f"{identifier(2)}.*another version of codeloupe .form 99") as caught:
+        with pytest.raises(
+            StoreError, match=f"{identifier(2)}.*another version of codeloupe wrote it .format 99"
+        ) as caught:
             history.get(identifier(2))
         assert caught.value.hint
         assert history.get(identifier(1)) == replace(record(1), turn=1)
@@ -115,7 +117,7 @@ class TestDamage:
             assert history.dismissals((REPOSITORY,)) == ()
             assert history.findings_of(["f"]) == ()
         assert "the dismissal of f cannot be read" in caplog.text
-        assert f"a finding of review {identifier(1)} in the history cannot be read" in caplog.text
+        assert f"cannot read a finding of review {identifier(1)} in the history" in caplog.text
 
 
 class TestReading:
@@ -235,9 +237,9 @@ def test_what_cannot_be_read_of_a_record_is_told(history: DatabaseHistory, datab
     assert [finding.fingerprint for finding in found.review.findings] == ["a", "c"]
     first, second = found.problems
     assert first.startswith(f"finding 2 of review {identifier(1)} cannot be read: ")
-    assert second == f"review {identifier(1)} had 4 findings, and 3 are left"
+    assert second == f"review {identifier(1)} had 4 findings, but only 3 are left"
     for read in (history.get_sweep, history.outline):
-        with pytest.raises(StoreError, match=f"the sweep {identifier(9)} in the database .* cannot be read"):
+        with pytest.raises(StoreError, match=f"cannot read the sweep {identifier(9)} in the database"):
             read(identifier(9))
     with pytest.raises(StoreError, match="raw output"):
         history.raw_outputs(identifier(1))

@@ -265,10 +265,10 @@ class TestMonths:
         with pytest.raises(BudgetExhausted) as caught:
             limits.start(request(budgets=budgets))
         assert caught.value.message == (
-            "nothing more is asked of scripted, since the budget of the repository for 2030-01 is used up: $2.0000 of"
-            " $2.0000 are spent (1 more requests did not report their cost)"
+            "scripted was not called: the budget of the repository for 2030-01 is used up: $2.0000 of"
+            " $2.0000 spent (1 more requests did not report their cost)"
         )
-        assert "raise monthly_repository to go on" in caught.value.hint
+        assert "raise monthly_repository, or wait for the next month" in caught.value.hint
         with pytest.raises(BudgetExhausted, match="the budget of the team for 2030-01"):
             limits.start(request(budgets=(budgets[0], budgets[2])))
         assert limits.start(request(budgets=budgets[:1])) is None

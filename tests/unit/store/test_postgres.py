@@ -115,7 +115,7 @@ class TestLostConnections:
             database.check()
             for letter, word in ((b"Q", b"BEGIN"), (b"Q", b"INSERT"), (b"Q", b"COMMIT")):
                 proxy.lose(letter, word, misfortune="swallow")
-                with pytest.raises(StoreUnavailable, match="lost the connection .no answer within"):
+                with pytest.raises(StoreUnavailable, match="lost the connection .no response within"):
                     database.check()
                 database.check()
 
@@ -272,7 +272,7 @@ class TestSessions:
             def work(number: int) -> None:
                 with pytest.raises(RuntimeError):
                     fail(database, number)
-                with pytest.raises(StoreError, match="does not have our tables"):
+                with pytest.raises(StoreError, match="has unexpected tables"):
                     database.select("SELECT nothing FROM nowhere")
                 database.change(insert, (str(number),))
 

@@ -79,7 +79,9 @@ def test_what_a_later_version_wrote_is_told() -> None:
     with pytest.raises(Unreadable, match="Invalid enum value 'postponed'"):
         decode(Finding, b"j" + json.dumps(changed).encode())
     for form in (FORM + 1, 0, 99):
-        with pytest.raises(FromNewerVersion, match=f"another version of codeloupe .form {form}, this one reads {FORM}"):
+        with pytest.raises(
+            FromNewerVersion, match=f"another version of codeloupe wrote it .format {form}, this version reads {FORM}"
+        ):
             decode(Sample, document({"name": "a"}, form=form))
 
 

@@ -112,7 +112,10 @@ class TestJson:
     @each(
         ("changed", "words"),
         [
-            ({"version": VERSION + 1, "stages": "in another form"}, f"a newer codeloupe .version {VERSION + 1}"),
+            (
+                {"version": VERSION + 1, "stages": "in another form"},
+                f"a newer codeloupe wrote it .version {VERSION + 1}",
+            ),
             *(({"version": odd}, "no version") for odd in (None, "1", True, 0, 1.0)),
             ({"run_id": 7}, r"\$.run_id"),
             ({"state": "asleep"}, r"'asleep' - at `\$.state`"),
@@ -130,7 +133,7 @@ class TestJson:
 
     def test_what_is_no_data_is_not_written(self, store: DirectoryRunStore, made: Path) -> None:
         for record in (run(1, inputs={"a": object()}), run(1, reason=10**5000)):
-            with pytest.raises(StoreError, match=f"the state of the run {NAME} cannot be written"):
+            with pytest.raises(StoreError, match=f"cannot write the state of the run {NAME}"):
                 store.save(record)
         assert store.load(NAME) == run(1)
 
@@ -173,9 +176,9 @@ class TestFiles:
     ) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
-            with pytest.raises(StoreError, match=f"cannot make the run {NAME}: No space left on device") as raised:
+            with pytest.raises(StoreError, match=f"cannot create the run {NAME}: No space left on device") as raised:
                 store.create(run(1))
-        assert "room on its disk" in raised.value.hint
+        assert "free disk space" in raised.value.hint
         assert list(root.iterdir()) == []
         made = store.create(run(1))
         with monkeypatch.context() as patch:
@@ -282,7 +285,7 @@ class TestHostileDirectories:
         for name, use in uses.items():
             with (made / name).open("wb") as file:
                 file.truncate(1024**4)  # a hole, which takes no room
-            with pytest.raises(StoreError, match=r"has 1,099,511,627,776 bytes, more than the [\d,]+ that are read"):
+            with pytest.raises(StoreError, match=r"has 1,099,511,627,776 bytes, more than the limit of [\d,]+"):
                 use(NAME)
 
 
@@ -306,11 +309,11 @@ class TestList:
         runs, problems = store.list()
         assert [each.run_id for each in runs] == ["00000009", "00000008", "00000006"]
         words = {
-            "00000001": "is damaged: it is not whole, or no JSON",
+            "00000001": "is damaged: it is truncated, or not JSON",
             "00000002": "is damaged",
-            "00000003": "written by a newer codeloupe",
+            "00000003": "a newer codeloupe wrote it",
             "00000004": "has no state",
-            "00000005": "holds the state of another, '00000006'",
+            "00000005": "contains the state of another run, '00000006'",
             "00000007": "run.json is not a regular file",
             "a file": "is not a valid run name",
             "empty": "the run empty has no state",

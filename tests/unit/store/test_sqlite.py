@@ -69,9 +69,9 @@ def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: Sqlit
     add_claim(database, "a")
     with SqliteDatabase(path, busy_timeout_seconds=0.1) as other, database.writing():
         assert claims(other) == ["a"]
-        with pytest.raises(StoreError, match="held by another process") as caught:
+        with pytest.raises(StoreError, match="locked by another process") as caught:
             add_claim(other, "b")
-        assert "try again" in caught.value.hint
+        assert "retry" in caught.value.hint
 
 
 def trouble(path: Path) -> StoreError:
@@ -111,8 +111,8 @@ def changed(*statements: str) -> Callable[[Path], None]:
     return change
 
 
-NEWER = f"newer codeloupe (schema 99, this one knows up to {len(MIGRATIONS)})"
-MOVE_IT = "move it away, together with the files beside it that begin with its name; a new one will be created"
+NEWER = f"newer codeloupe (schema 99; this version supports up to {len(MIGRATIONS)})"
+MOVE_IT = "move it away, with the files next to it whose names begin the same; a new one will be created"
 NO_DATABASE = (b"x", b"\0" * 99, b"n" * 511, b"n" * 512, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 6000)
 
 
@@ -122,8 +122,8 @@ NO_DATABASE = (b"x", b"\0" * 99, b"n" * 511, b"n" * 512, b"\0" * 5000, b"SQLite 
         *((False, partial(Path.write_bytes, data=data), "is not a database", MOVE_IT) for data in NO_DATABASE),
         (True, damaged, "is damaged", MOVE_IT),
         (True, changed("PRAGMA user_version = 99", "PRAGMA journal_mode = DELETE"), NEWER, "CODELOUPE_HOME"),
-        (False, changed("CREATE TABLE cookies (x)"), "is a database of another program", "CODELOUPE_HOME"),
-        (False, changed("PRAGMA application_id = 7"), "is a database of another program", "CODELOUPE_HOME"),
+        (False, changed("CREATE TABLE cookies (x)"), "belongs to another program", "CODELOUPE_HOME"),
+        (False, changed("PRAGMA application_id = 7"), "belongs to another program", "CODELOUPE_HOME"),
     ],
 )
 def test_what_is_no_database_of_ours_is_told_and_left_as_it_is(
@@ -158,10 +158,10 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:
         ledger.put("before", result())
         assert ledger.claim("k", lease_seconds=60)
         database.select("PRAGMA max_page_count = 1")
-        with pytest.raises(StoreError, match="no room left") as caught:
+        with pytest.raises(StoreError, match="the disk is full") as caught:
             ledger.put("k", result(os.urandom(100_000).hex()))
         assert str(path) in caught.value.message
-        assert "make room" in caught.value.hint
+        assert "free some disk space" in caught.value.hint
         assert ledger.get("before") is not None
         assert ledger.get("k") is None
         assert ledger.is_claimed("k")
@@ -174,7 +174,7 @@ def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(database
     ledger = DatabaseLedger(database)
     ledger.put("k", result())
     database.change("UPDATE results SET payload = x'00'")
-    with pytest.raises(StoreError, match="the result k in the database .* cannot be read") as caught:
+    with pytest.raises(StoreError, match="cannot read the result k in the database") as caught:
         ledger.get("k")
     assert "fresh=True" in caught.value.hint
     ledger.put("k", result("again"))
@@ -207,7 +207,7 @@ with SqliteDatabase(Path(sys.argv[1]), busy_timeout_seconds=0.2) as database:
     [
         ("x.sqlite3", (0o500, 0o600), "cannot be", "not readable"),
         ("new.sqlite3", (0o500, 0o600), "Permission denied", "not readable"),
-        ("deeper/x.sqlite3", (0o500, 0o600), "cannot make the database", "not readable"),
+        ("deeper/x.sqlite3", (0o500, 0o600), "cannot create the database", "not readable"),
         ("x.sqlite3", (0o700, 0o400), "cannot be written", "readable"),
         ("x.sqlite3", (0o700, 0), "cannot be opened", "not readable"),
     ],
@@ -240,9 +240,9 @@ def test_whatever_is_in_its_place_is_told(tmp_path: Path) -> None:
     os.truncate(cut, 3 * 4096)
     assert "is not a file" in trouble(directory).message
     assert "is not a file" in trouble(pipe).message
-    assert "cannot make the database" in trouble(link).message
-    assert "cannot make the database" in trouble(file / "x.sqlite3").message
-    assert "cannot make the database" in trouble(file / "deeper" / "x.sqlite3").message
+    assert "cannot create the database" in trouble(link).message
+    assert "cannot create the database" in trouble(file / "x.sqlite3").message
+    assert "cannot create the database" in trouble(file / "deeper" / "x.sqlite3").message
     assert "is damaged" in trouble(cut).message
 
 

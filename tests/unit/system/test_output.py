@@ -28,7 +28,7 @@ class TestHeadAndTail:
         head, tail = (limit_bytes + 1) // 2, limit_bytes // 2
         omitted = max(0, len(whole) - limit_bytes)
         assert output.omitted_bytes == omitted
-        word = b"\n[... %d bytes left out ...]\n" % omitted
+        word = b"\n[... %d bytes omitted ...]\n" % omitted
         expected = whole[:head] + word + whole[len(whole) - tail :] if omitted else whole
         assert output.kept() == output.kept() == expected
 

@@ -60,7 +60,7 @@ def test_a_server_that_crashed_has_all_its_data_after_the_next_start(postgres_da
 
 def test_two_servers_on_the_same_data_are_refused_and_the_first_goes_on(postgres_data: Path) -> None:
     with another_process(postgres_data) as (child, _):
-        with pytest.raises(StoreError, match=rf"process {child.pid} runs a Postgres server in .* already") as caught:
+        with pytest.raises(StoreError, match=rf"process {child.pid} is already running a Postgres server in") as caught:
             PostgresServer(postgres_data).start()
         assert "another folder" in caught.value.hint
         child.communicate("\n")
@@ -99,15 +99,15 @@ def test_a_path_may_be_long_and_hold_any_character(postgres_data: Path, name: st
 def test_what_cannot_be_started_is_explained(
     postgres_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StoreError, match="does not start: .*nonsense") as caught:
+    with pytest.raises(StoreError, match="did not start: .*nonsense") as caught:
         PostgresServer(postgres_data, settings=("nonsense=1",)).start()
     assert caught.value.hint
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="cannot be started: (Not a directory|File exists)"):
+    with pytest.raises(StoreError, match="cannot start the Postgres server in .*: (Not a directory|File exists)"):
         PostgresServer(tmp_path / "file" / "data").start()
     (tmp_path / "full" / "data").mkdir(parents=True)
     (tmp_path / "full" / "data" / "something").write_text("x")
-    with pytest.raises(StoreError, match="cannot be started: Directory not empty"):
+    with pytest.raises(StoreError, match="cannot start the Postgres server in .*: Directory not empty"):
         PostgresServer(tmp_path / "full" / "data").start()
     assert (tmp_path / "full" / "data" / "something").read_text() == "x"
     monkeypatch.setattr(postgres_server, "find_spec", lambda _name: None)

@@ -142,11 +142,11 @@ class TestSilence:
             StreamTimedOut,
             lambda seconds: asyncio.run(stream(what, idle_timeout_seconds=seconds)),
             ready=lambda error: bool(error.stdout),
-            words=r"sh wrote nothing for \d+(\.\d)? s and was ended",
+            words=r"sh wrote nothing for \d+(\.\d)? s and was stopped",
         )
         assert error.silent
         assert error.stdout == b"first\n"
-        assert "silence" in error.hint
+        assert "idle timeout" in error.hint
         assert_no_child_left()
 
     @each("output", [1, 2])
@@ -427,7 +427,7 @@ class TestTheGuardianIsKilled:
             assert_no_child_left()
 
     def test_a_lost_guardian_is_an_error_and_its_program_is_gone(self, tmp_path: Path) -> None:
-        with pytest.raises(ProcessError, match="sh was lost: the process that watched over it") as caught:
+        with pytest.raises(ProcessError, match="sh was lost: its supervisor process") as caught:
             self.kill(tmp_path, signal.SIGKILL)
         assert caught.value.hint
 

@@ -152,7 +152,7 @@ class TestLines:
         completed = stream_now(shell(f"({script}); ({script}) >&2", tmp_path), keep_bytes=1000)
         assert (completed.stdout_truncated, completed.omitted_bytes) == (True, 1_000_011 - 1000)
         for output in (completed.stdout, completed.stderr.encode()):
-            assert (output[:5], b"bytes left out ...]\n" in output, output[-6:]) == (b"head\n", True, b"\ntail\n")
+            assert (output[:5], b"bytes omitted ...]\n" in output, output[-6:]) == (b"head\n", True, b"\ntail\n")
         assert (len(completed.stdout) < 1100, len(completed.stderr) < 150_000) == (True, True)
 
 
@@ -161,13 +161,13 @@ class TestStart:
         ("argv", "kind", "words"),
         [
             (("no-such-program",), ProgramNotFound, "cannot start no-such-program: it is not installed"),
-            ((".",), ProgramNotFound, "not installed, or not a program"),
-            (("./plain",), ProgramNotFound, "not installed, or not a program"),
+            ((".",), ProgramNotFound, "not installed, or cannot run on this system"),
+            (("./plain",), ProgramNotFound, "not installed, or cannot run on this system"),
             (("./plain/below",), ProgramNotFound, "not installed"),
-            (("./garbage",), ProgramNotFound, "not installed, or not a program"),
+            (("./garbage",), ProgramNotFound, "not installed, or cannot run on this system"),
             (("true", "x" * 4 * MEBIBYTE), ProcessError, "arguments are longer than the system allows"),
-            (("true", "a\0b"), ProcessError, "cannot be handed over"),
-            (("true", "\ud800"), ProcessError, "cannot be handed over"),
+            (("true", "a\0b"), ProcessError, "invalid argument or environment variable"),
+            (("true", "\ud800"), ProcessError, "invalid argument or environment variable"),
         ],
     )
     def test_what_cannot_be_started_is_explained_in_the_same_words(
@@ -193,7 +193,7 @@ class TestStart:
         with pytest.raises(ProcessError, match=r"its working directory .*gone does not exist") as caught:
             done(call, command("true", cwd=tmp_path / "gone"))
         assert not isinstance(caught.value, ProgramNotFound)
-        with pytest.raises(ProcessError, match="cannot be handed over"):
+        with pytest.raises(ProcessError, match="invalid argument or environment variable"):
             done(call, command("true", cwd=tmp_path, environment=inherited_environment(NAME="a\0b")))
 
     @each(("verb", "rooms"), [("run", (2, 4)), ("stream", range(2, 11))])
@@ -213,15 +213,15 @@ class TestStart:
             f"for room in {tuple(rooms)}:\n    asyncio.run(main(room))\n"
         )
         completed = run_now(command(sys.executable, "-X", "dev", "-c", program, str(tmp_path), cwd=tmp_path))
-        words = b"cannot start true: the system has no room for it (Too many open files)\n"
+        words = b"cannot start true: the system is out of resources (Too many open files)\n"
         assert completed.stdout == words * len(rooms)
         assert completed.stderr == ""
 
     @each(
         ("python", "words"),
         [
-            ("/no-python", "cannot start true: /no-python does not run, which is to watch over it"),
-            ("/bin/false", "true was lost: the process that watched|false does not run"),
+            ("/no-python", "cannot start true: cannot run /no-python to supervise it"),
+            ("/bin/false", "true was lost: its supervisor process|cannot run /bin/false to supervise it"),
         ],
     )
     def test_a_python_that_does_not_run_is_explained(

@@ -46,16 +46,16 @@ def test_a_script_is_read_from_json(tmp_path: Path) -> None:
 @each(
     ("text", "words"),
     [
-        ("[", "script.json cannot be read as a script"),
-        ('{"reply": "hang"}', "script.json cannot be read as a script: Expected `array`"),
-        ('["fine", 3]', "script.json, reply 2, cannot be read as a script: Expected `object`, got `int`"),
-        ('[{"reply": "shout"}]', "reply 1, .*shout"),
-        ('[{"reply": ["text"]}]', "reply 1, .*text.*at `[$].reply`"),
-        ('[{"reply": "status"}]', "reply 1, .*code"),
-        ('[{"reply": "status", "code": "429"}]', "reply 1, .*got `str` - at `[$].code`"),
-        ('[{"reply": "text", "text": "x", "txt": "x"}]', "reply 1, .*txt"),
-        ('[{"reply": "delay", "seconds": 1, "then": 5}]', "reply 1, .*got `int`"),
-        ('[{"reply": "text", "text": "x", "usage": 5}]', "reply 1, .*got `int` - at `[$].usage`"),
+        ("[", "cannot read the script .*script.json: "),
+        ('{"reply": "hang"}', "cannot read the script .*script.json: Expected `array`"),
+        ('["fine", 3]', "cannot read the script .*script.json, reply 2: Expected `object`, got `int`"),
+        ('[{"reply": "shout"}]', "reply 1: .*shout"),
+        ('[{"reply": ["text"]}]', "reply 1: .*text.*at `[$].reply`"),
+        ('[{"reply": "status"}]', "reply 1: .*code"),
+        ('[{"reply": "status", "code": "429"}]', "reply 1: .*got `str` - at `[$].code`"),
+        ('[{"reply": "text", "text": "x", "txt": "x"}]', "reply 1: .*txt"),
+        ('[{"reply": "delay", "seconds": 1, "then": 5}]', "reply 1: .*got `int`"),
+        ('[{"reply": "text", "text": "x", "usage": 5}]', "reply 1: .*got `int` - at `[$].usage`"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, words: str) -> None:
@@ -65,7 +65,7 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, words:
         testing.read_script(file)
     assert "JSON list" in caught.value.hint
     assert "cut, delay, empty" in caught.value.hint
-    with pytest.raises(ConfigError, match="missing.json cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read the script .*missing.json: "):
         testing.read_script(tmp_path / "missing.json")
 
 

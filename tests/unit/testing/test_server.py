@@ -417,10 +417,10 @@ def test_it_prints_its_address_and_settings_shows_requests_and_ends_on_ctrl_c(tm
 
 def test_what_cannot_be_used_is_an_error_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
-        (["missing.json"], "missing.json cannot be read.*JSON list"),
+        (["missing.json"], "cannot read the script missing.json: .*JSON list"),
         (["1", "2"], "1 2.*Usage: python -m codeloupe.testing"),
         (["--port"], "--port.*Usage"),
-        (["99999"], "99999 is no port.*65535"),
+        (["99999"], "99999 is not a port.*65535"),
     ):
         assert main(words) == 2
         assert re.search(said, capsys.readouterr().err, re.DOTALL)

@@ -131,8 +131,8 @@ def test_a_person_who_waits_for_a_pull_request_that_waits_takes_it_along(queue: 
 def test_a_job_is_cancelled_and_tried_again_and_what_cannot_be_is_said(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
     assert queue.cancel(number).state is JobState.CANCELLED
-    assert queue.find(number).reason == "cancelled by a person"
-    with pytest.raises(UsageError, match="is cancelled already"):
+    assert queue.find(number).reason == "cancelled by a user"
+    with pytest.raises(UsageError, match="is already cancelled"):
         queue.cancel(number)
     assert queue.retry(number).state is JobState.WAITING
     with pytest.raises(UsageError, match="is waiting"):
@@ -182,7 +182,7 @@ def test_a_job_about_which_another_waits_ends_and_holds_up_nobody(queue: JobQueu
         connection.execute("SELECT procrastinate_fetch_job_v2(ARRAY['sweeps'], ?)", (gone,))
     assert queue.rescue(dead_seconds=30, gone=[gone]) == 2
     assert [queue.find(one).state.value for one in (first, second, other)] == ["cancelled", "waiting", "waiting"]
-    with pytest.raises(UsageError, match=f"the job {second}, which waits, is about the same"):
+    with pytest.raises(UsageError, match=f"the job {second}, which does the same, is already waiting"):
         queue.retry(first)
     take(queue)
     third = queue.ask(run(), priority=Priority.PERSON)[0]

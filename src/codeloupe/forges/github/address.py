@@ -19,7 +19,7 @@ from codeloupe.system.regex import regex
 
 _DEFAULT_API = "https://api.github.com"
 _FULL_NAME = regex(r"([A-Za-z0-9_-]{1,100})/([A-Za-z0-9._-]{1,100})")
-_HOW = "give --pr a number, OWNER/NAME#NUMBER, or the address of the pull request's page"
+_HOW = "give --pr a number, OWNER/NAME#NUMBER, or the URL of the pull request"
 
 
 class Endpoints(Struct, frozen=True):
@@ -58,11 +58,11 @@ class Target(Struct, frozen=True):
         return Target(**{name: own or getattr(other, name) for name, own in asdict(self).items()})
 
     def check(self) -> None:
-        """Raise UsageError when it is not clear which one is meant."""
+        """Raise UsageError if the pull request or its repository is unknown."""
         if self.number is None and not self.branch:
-            raise UsageError("which pull request is meant is not known", hint=_HOW)
+            raise UsageError("cannot tell which pull request to use", hint=_HOW)
         if not self.owner:
-            raise UsageError("which repository is meant is not known", hint="give --repo-name OWNER/NAME")
+            raise UsageError("cannot tell which repository to use", hint="give --repo-name OWNER/NAME")
 
 
 def endpoints_of(environment: Mapping[str, str]) -> Endpoints:
@@ -79,21 +79,23 @@ def _checked(name: str, environment: Mapping[str, str], default: str) -> SplitRe
     text = environment.get(name, "").strip() or default
     scheme, host, _ = _origin(text)
     if scheme not in ("https", "http") or not host:
-        raise UsageError(f"{name} is no web address", hint=f"an example: {_DEFAULT_API}")
+        raise UsageError(f"{name} is not a URL", hint=f"for example {_DEFAULT_API}")
     address = urlsplit(text.rstrip("/"))
     if address.username is not None or address.query or address.fragment:
-        raise UsageError(f"{name} holds more than an address", hint="give it without user, password, ? and #")
+        raise UsageError(
+            f"{name} must contain only scheme, host and path", hint="remove user, password, query and fragment"
+        )
     is_loopback = host == "localhost"
     with suppress(ValueError):
         is_loopback = is_loopback or ipaddress.ip_address(host).is_loopback
     if scheme == "http" and not is_loopback:
-        hint = "give an address with https://"
-        raise UsageError(f"{name} is not encrypted, so the token could be read on its way", hint=hint)
+        hint = "use an https:// URL"
+        raise UsageError(f"{name} is not encrypted, so others could read the token", hint=hint)
     return address
 
 
 def _origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port; empty for what is no address."""
+    """Return scheme, host and port; empty if the text is not a URL."""
     try:
         address = urlsplit(url)
         port = address.port if address.port is not None else {"https": 443, "http": 80}.get(address.scheme, 0)
@@ -109,7 +111,7 @@ def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
     if page is not None:
         host, repository = (page.hostname or "").lower(), page.path.strip("/")
         if host != endpoints.page_host:
-            what = f"the pull request is on {host}, and the token is for {endpoints.page_host}"
+            what = f"the pull request is on {host}, but the token is for {endpoints.page_host}"
             raise UsageError(what, hint="set GITHUB_API_URL to the API of that host, such as https://HOST/api/v3")
     return replace(parse_repository(repository) if repository else Target(), number=named.number)
 
@@ -118,7 +120,7 @@ def parse_repository(text: str) -> Target:
     """`OWNER/NAME`. Raises UsageError."""
     found = _FULL_NAME.fullmatch(text.strip())
     if found is None or found[2] in (".", ".."):
-        raise UsageError(f"{_shown(text)} is not the name of a repository", hint="give --repo-name OWNER/NAME")
+        raise UsageError(f"{_shown(text)} is not a repository name", hint="give --repo-name OWNER/NAME")
     return Target(found[1], found[2])
 
 
@@ -144,7 +146,9 @@ def read_event(text: str) -> Target:
     try:
         event = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError("the event file of GitHub Actions is no JSON", hint="give --pr and --repo-name") from error
+        raise UsageError(
+            "the event file of GitHub Actions is not valid JSON", hint="give --pr and --repo-name"
+        ) from error
     name, issue, run = _field(event, "repository", "full_name"), _field(event, "issue"), _field(event, "workflow_run")
     target = parse_repository(name) if isinstance(name, str) else Target()
     finished = _field(run, "pull_requests")

@@ -61,34 +61,37 @@ def _read(body: bytes) -> Mapping[str, Any]:
 
 
 def explained(answer: BadAnswer, what: str, permission: str) -> ForgeError:
-    """The error for people: what could not be done, and what to do next."""
+    """Return the error for people: what failed, and what to do next."""
     status, said = answer.status, f" ({answer.words})" if answer.words else ""
     if status == 401:
-        hint = "set GITHUB_TOKEN to one that is valid"
-        return ForgeRefused(f"GitHub does not accept the token{said}", status=status, hint=hint)
+        hint = "set GITHUB_TOKEN to a valid token"
+        return ForgeRefused(f"GitHub rejected the token{said}", status=status, hint=hint)
     if status == 403:
         hint = (
-            f"give it {answer.rights or permission} (in GitHub Actions below `permissions:`); a pull request from a"
-            " fork gets no token that may write, so post from a workflow of the base, as docs/publish.md shows"
+            f"grant it {answer.rights or permission} (in GitHub Actions under `permissions:`); a pull request from a"
+            " fork gets a read-only token, so publish from a workflow of the base, see docs/publish.md"
         )
         if "locked" in answer.words.lower():
-            hint = "the conversation is locked; unlock it, or leave it"
+            hint = "the conversation is locked; unlock it"
         elif answer.rights == "single sign-on":
-            hint = "the organisation wants the token to be authorised for single sign-on"
-        return ForgeRefused(f"the token may not {what}{said}", status=status, hint=hint)
+            hint = "authorise the token for single sign-on, as the organisation requires"
+        return ForgeRefused(f"the token is not allowed to {what}{said}", status=status, hint=hint)
     if status in GONE:
-        hint = f"look whether the name is right, and the token has access to it with {permission}"
-        why = "it is not there, or the token may not see it"
+        hint = f"check the name, and that the token has access with {permission}"
+        why = "it does not exist, or the token cannot see it"
         return ForgeRefused(f"could not {what}: {why}{said}", status=status, hint=hint)
     why, hint = f"GitHub answered {status}", ""
     if status == 200:  # of GraphQL
         why, said = answer.words, ""
     elif 300 <= status < 400:
-        why, hint = "GitHub leads elsewhere", "the repository may have another name now; give it with --repo-name"
+        why, hint = (
+            "GitHub redirected the request",
+            "the repository may have been renamed; give its new name with --repo-name",
+        )
     elif status >= 500:
         why, hint = f"GitHub failed with {status}", AGAIN
     elif PENDING in answer.words.lower():
-        hint = "this account has begun a review there by hand; submit or discard it, and run this again"
+        hint = "this account has a pending review on the pull request; submit or discard it, then retry"
     return ForgeError(f"could not {what}: {why}{said}", status=status, hint=hint)
 
 
@@ -100,8 +103,8 @@ def doing(what: str, permission: str) -> Iterator[None]:
     except BadAnswer as answer:
         raise explained(answer, what, permission) from answer
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        what = f"could not {what}: an answer of GitHub has another form ({type(error).__name__})"
-        raise ForgeError(what, hint="look whether GITHUB_API_URL is the address of GitHub's API") from error
+        what = f"could not {what}: unexpected response from GitHub ({type(error).__name__})"
+        raise ForgeError(what, hint="check that GITHUB_API_URL is the URL of GitHub's API") from error
 
 
 def query_failure(errors: Any) -> BadAnswer | None:

@@ -29,8 +29,8 @@ _CHECKS, _STATUSES = "checks: write", "statuses: write"
 _EXTERNAL_ID = "codeloupe publish"
 _Item = TypeVar("_Item")
 _MERGE_HINT = (
-    "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give"
-    " actions/checkout the ref github.event.pull_request.head.sha"
+    "the review is for GitHub's test merge commit; review the head instead: in GitHub Actions, set the ref of"
+    " actions/checkout to github.event.pull_request.head.sha"
 )
 _MOST_PAGES = 60
 _MOST_PEOPLE = 50
@@ -84,7 +84,7 @@ class _GitHub:
     async def _may_write(self, login: str) -> bool:
         """Whether somebody may write to the repository. Of whom that cannot be known, it is not believed."""
         try:
-            with doing(f"ask for the rights of {login}", "metadata: read"):
+            with doing(f"read the permissions of {login}", "metadata: read"):
                 path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
                 permission = _document(await self._transport.getitem(path))["permission"]
         except ForgeError as error:
@@ -117,7 +117,7 @@ class _GitHub:
     async def _pages(
         self, query: str, path: Sequence[str], read: Callable[[Any, str], _Item], variables: dict[str, Any]
     ) -> tuple[_Item, ...]:
-        what = f"read what was said on {self._name}"
+        what = f"read the comments on {self._name}"
         found: list[_Item] = []
         with doing(what, _READING):
             for _ in range(_MOST_PAGES):
@@ -128,7 +128,7 @@ class _GitHub:
                 if (after := _next_page(page)) is None:
                     return tuple(found)
                 variables = {**variables, "after": after}
-        raise ForgeError(f"could not {what}: there is too much of it", hint="open another pull request for the change")
+        raise ForgeError(f"could not {what}: there are too many", hint="open a new pull request for the change")
 
     async def post_comment(self, body: str) -> PostedComment:
         with doing("post the summary", _PULL_REQUESTS):
@@ -138,12 +138,12 @@ class _GitHub:
             return PostedComment(comment_id=int(made["id"]), body=body, is_ours=True, url=url)
 
     async def edit_comment(self, comment_id: int, body: str) -> None:
-        with doing("change the summary", _PULL_REQUESTS):
+        with doing("update the summary", _PULL_REQUESTS):
             await self._transport.patch(f"{self._repository}/issues/comments/{comment_id}", data={"body": body})
 
     async def delete_comment(self, comment_id: int, *, on_line: bool) -> None:
         try:
-            with doing("delete a comment that is there twice", _PULL_REQUESTS):
+            with doing("delete a duplicate comment", _PULL_REQUESTS):
                 kind = "pulls" if on_line else "issues"
                 await self._transport.delete(f"{self._repository}/{kind}/comments/{comment_id}")
         except ForgeError as error:
@@ -172,12 +172,12 @@ class _GitHub:
             await self._transport.put(f"{self._pull}/reviews/{review_id}/dismissals", data=data)
 
     async def reply(self, comment_id: int, body: str) -> None:
-        with doing("answer in a thread", _PULL_REQUESTS):
+        with doing("reply in a thread", _PULL_REQUESTS):
             await self._transport.post(f"{self._pull}/comments/{comment_id}/replies", data={"body": body})
 
     async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
-        what = "resolve a thread" if resolved else "open a thread again"
-        with doing(what, f"contents: write and {_PULL_REQUESTS}, or say --no-resolve"):
+        what = "resolve a thread" if resolved else "reopen a thread"
+        with doing(what, f"contents: write and {_PULL_REQUESTS}, or use --no-resolve"):
             await self._graphql("Resolve" if resolved else "Unresolve", {"thread": thread_id})
 
     async def set_status(self, plan: model.Plan, sending: Sending) -> None:
@@ -201,14 +201,16 @@ class _GitHub:
                 return [int(each["id"]) for each in found if each.get("external_id") == _EXTERNAL_ID]
 
         async def make() -> None:
-            with doing("make a check run", f"{_CHECKS}, which only Actions and Apps can have: else --status commit"):
+            with doing(
+                "create a check run", f"{_CHECKS}, which only Actions and Apps can have; otherwise use --status commit"
+            ):
                 await self._transport.post(runs, data={**run, "head_sha": head})
 
         if not (known := await own_runs()):
             await sending.once(make, own_runs)
             return
         await sending.breathe()
-        with doing("change the check run", _CHECKS):
+        with doing("update the check run", _CHECKS):
             await self._transport.patch(f"{runs}/{known[0]}", data=run)
 
     async def _set_commit_status(self, plan: model.Plan, sending: Sending) -> None:
@@ -344,18 +346,18 @@ def _load() -> Any:
         if missing == "codeloupe":
             raise
         raise UsageError(
-            f"to publish, the package {missing} is needed, and it is not installed", hint=install_command("github")
+            f"publishing needs the package {missing}, which is not installed", hint=install_command("github")
         ) from error
     return transport
 
 
 async def _number(api: GitHubTransport, target: Target) -> int:
-    with doing(f"look for the pull request of {target.branch}", _READING):
+    with doing(f"find the pull request of {target.branch}", _READING):
         path = f"/repos/{target.owner}/{target.repository}/pulls?state=open&per_page=100&head={quote(target.branch)}"
         found = [int(each["number"]) for each in await api.getitem(path) if each["head"]["sha"] == target.head]
     if not found:
         what = f"no open pull request of {target.branch} is at {target.head[:12]}; nothing was posted"
-        raise HeadMoved(what, hint="there may be newer commits, with a run of their own")
+        raise HeadMoved(what, hint="there may be newer commits, which another run reviews")
     return found[0]
 
 

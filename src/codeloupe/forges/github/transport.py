@@ -41,7 +41,7 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
     ) -> tuple[int, Mapping[str, str], bytes]:
         if not self._endpoints.knows(url):
-            raise ForgeError("GitHub's answer leads to another host; the token is not sent there")
+            raise ForgeError("GitHub redirected to another host; the token was not sent there")
         failed = limited = 0
         while True:
             reply = await self._attempt(method, url, headers, body, attempt=failed + 1)
@@ -72,13 +72,13 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
                 return None
             kind = type(error).__name__
             if not may_repeat:
-                raise ForgeUncertain(f"the line to GitHub was cut in the middle of a request ({kind})") from error
-            hint = "look at the network, GITHUB_API_URL and the proxy"
-            raise ForgeError(f"GitHub cannot be reached ({kind})", hint=hint) from error
+                raise ForgeUncertain(f"the connection to GitHub was lost during a request ({kind})") from error
+            hint = "check the network, GITHUB_API_URL and the proxy"
+            raise ForgeError(f"cannot reach GitHub ({kind})", hint=hint) from error
         if reply.status < 500:
             return reply
         if not may_repeat:
-            raise ForgeUncertain(f"GitHub failed with {reply.status} in the middle of a request", status=reply.status)
+            raise ForgeUncertain(f"GitHub failed with {reply.status} during a request", status=reply.status)
         return None if attempt < _MOST_ATTEMPTS else reply
 
     async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
@@ -92,7 +92,7 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
             async for piece in response.aiter_bytes():
                 size += len(piece)
                 if size > _MOST_BYTES:
-                    raise ForgeError(f"an answer of GitHub is larger than {_MOST_BYTES // 1024**2} MB")
+                    raise ForgeError(f"a response from GitHub is larger than {_MOST_BYTES // 1024**2} MB")
                 pieces.append(piece)
             names = {name.lower(): value for name, value in response.headers.items()}
             return Reply(response.status_code, names, b"".join(pieces))
@@ -115,10 +115,10 @@ def _trust(_file: str | None, _directory: str | None) -> ssl.SSLContext:
 
 
 def app_proof(app_id: str, private_key: str) -> str:
-    """The short-lived proof that we are a GitHub App. Raises UsageError for a key that is none."""
+    """The short-lived proof that we are a GitHub App. Raises UsageError for an invalid key."""
     try:
         return gidgethub.apps.get_jwt(app_id=app_id, private_key=private_key)
     except Exception:  # noqa: BLE001 - the libraries below raise many kinds, and some quote what they could not read
         raise UsageError(
-            "the private key of the GitHub App cannot be read", hint="give the .pem file that GitHub made for the App"
+            "cannot read the private key of the GitHub App", hint="give the .pem file that GitHub created for the App"
         ) from None
