@@ -48,7 +48,8 @@ exit codes:
   0    passed, and everything was reviewed
   1    findings at or above fail_on
   2    usage or configuration error
-  3    incomplete: something was not reviewed, and there are no blocking findings
+  3    incomplete: something was not reviewed,
+       and there are no blocking findings
   4    internal error
   130  interrupted
 """

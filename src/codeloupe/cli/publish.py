@@ -39,7 +39,8 @@ To dismiss a finding on the pull request, a maintainer replies `dismiss: why`, o
 exit codes:
   0  posted
   2  usage or configuration error, or missing permissions
-  3  incomplete: something was not posted, or the pull request is closed or has newer commits
+  3  incomplete: something was not posted,
+     or the pull request is closed or has newer commits
 """
 _EXAMPLES = {
     "": ("codeloupe publish github --pr 12 --dry-run",),
