@@ -121,6 +121,14 @@ def test_the_help_tells_the_same_exit_codes() -> None:
     assert {int(code) for code in re.findall(r"^  (\d+) ", told, re.MULTILINE)} == every_exit_code()
 
 
+def test_the_help_and_the_readme_describe_exit_codes_in_the_same_words() -> None:
+    _, _, listed = build_parser([]).format_help().partition("exit codes:\n")
+    in_help = dict(re.findall(r"(\d+) +(\D+)(?= |$)", " ".join(listed.split())))
+    rows = re.findall(r"^\| (\d+) \| ([^|(]+)", text_of(PROJECT / "README.md"), re.MULTILINE)
+    in_readme = {code: meaning.replace("`", "").strip() for code, meaning in rows}
+    assert in_help == in_readme
+
+
 def test_every_agent_is_told_with_what_it_needs() -> None:
     rows = {row[0].strip("`"): row for row in table(DOCS / "agents.md", "Installation and login")}
     assert tuple(rows) == AGENT_NAMES

@@ -31,24 +31,25 @@ VERBS = {
     "publish": "post a stored review on a pull request",
     "hook": "install git hooks, and review a commit or a push",
     "demo": "review a small change that contains bugs",
-    "doctor": "show what is installed, what is missing and who reviews",
+    "doctor": "check the installation, and show which reviewer would be used",
     "config": "write, show and check settings",
     "completion": "print a completion script for a shell",
     "version": "print the version",
 }
-_DESCRIPTION = "Review code changes: findings with their exact place, and a verdict."
+_DESCRIPTION = "Review code changes: findings with their exact location, and a verdict."
 _EPILOG = """\
 examples:
   codeloupe demo                  # review a small change that contains bugs
-  codeloupe review                # this branch and what is uncommitted
-  codeloupe review --staged       # what the next commit would contain
-  codeloupe help review           # the options of a command
+  codeloupe review                # your branch plus uncommitted changes
+  codeloupe review --staged       # the staged changes
+  codeloupe help review           # options for a command
 
 exit codes:
   0    passed, and everything was reviewed
   1    findings at or above fail_on
-  2    wrong usage or configuration
-  3    could not review everything, and found nothing blocking
+  2    usage or configuration error
+  3    incomplete: something was not reviewed,
+       and there are no blocking findings
   4    internal error
   130  interrupted
 """

@@ -62,9 +62,9 @@ _CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageSta
 _EPILOG = """\
 exit codes:
   0    completed
-  1    a gate or a person failed it
-  2    wrong usage, a mistake in the file, or an agent that cannot be used
-  3    waiting for a person, or could not continue
+  1    rejected by a gate or a person
+  2    usage or configuration error, or an agent that cannot be used
+  3    incomplete: waiting for a person, or unable to continue
   130  interrupted; `resume` continues
 """
 _EXAMPLES = {

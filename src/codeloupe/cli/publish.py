@@ -38,8 +38,9 @@ To dismiss a finding on the pull request, a maintainer replies `dismiss: why`, o
 
 exit codes:
   0  posted
-  2  usage error, or missing permissions
-  3  could not post, or not everything, or the pull request has newer commits
+  2  usage or configuration error, or missing permissions
+  3  incomplete: something was not posted,
+     or the pull request is closed or has newer commits
 """
 _EXAMPLES = {
     "": ("codeloupe publish github --pr 12 --dry-run",),

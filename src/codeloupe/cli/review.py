@@ -57,9 +57,9 @@ def configure(parser: Parser) -> None:
     )
     examples(
         parser,
-        "codeloupe review                        # this branch and what is uncommitted",
-        "codeloupe review --staged               # what the next commit contains",
-        "codeloupe review main...HEAD            # the commits of this branch",
+        "codeloupe review                        # your branch plus uncommitted changes",
+        "codeloupe review --staged               # the staged changes",
+        "codeloupe review main...HEAD            # the commits on this branch",
         "codeloupe review --commit HEAD src/     # the last commit, in one folder",
         "codeloupe review --pr 12 --preview      # what would be reviewed, at no cost",
         "codeloupe review --reviewer offline --format sarif -o review.sarif",
