@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -139,12 +139,13 @@ class Place:
         # A worker works until it is stopped; the one that does the work of the page is there already.
         line = re.sub(r"^codeloupe worker\b", "codeloupe worker --until-idle", line)
         is_dismissed = "--undo" in line
-        for word, find_one in (
-            ("FINGERPRINT", lambda: self._fingerprint(is_dismissed=is_dismissed)),
-            ("ID", self._review_id),
-            ("RUN", lambda: "last"),
-            ("JOB", self._job),
-        ):
+        finders: dict[str, Callable[[], str]] = {
+            "FINGERPRINT": lambda: self._fingerprint(is_dismissed=is_dismissed),
+            "ID": self._review_id,
+            "RUN": lambda: "last",
+            "JOB": self._job,
+        }
+        for word, find_one in finders.items():
             if re.search(rf" {word}\b", line):
                 line = re.sub(rf" {word}\b", f" {find_one()}", line)
         return line
