@@ -185,7 +185,7 @@ def test_a_terminated_run_ends_cleanly_and_goes_on_where_it_was(folder: Path) ->
             out, err = run.communicate(timeout=PATIENCE_SECONDS)
         assert run.returncode == 130
         assert json.loads(out)["state"] == "interrupted"
-        assert "codeloupe: interrupted; 1 of 2 stages are finished and kept; " in err
+        assert "codeloupe: interrupted; 1 of 2 stages are finished and stored; " in err
         assert f"`codeloupe pipeline resume {json.loads(out)['run_id']}` continues\n" in err
         assert "Traceback" not in err
         assert_nothing_runs_in(folder.parent)
@@ -227,7 +227,7 @@ def test_every_mistake_has_a_way_on_and_costs_nothing(folder: Path) -> None:
             (("run", "bad.yaml"), "the pipeline has 2 mistakes"),
             (("run", written(folder), "--input", "topic=x", "--agent", "nobody"), "unknown agent 'nobody'"),
             (("validate", "bad.yaml", "article.yaml"), "stagez: unknown key"),
-            (("status",), "there is no run of a pipeline yet"),
+            (("status",), "no pipeline has been run yet"),
             (("frobnicate",), "'frobnicate' is not a command of pipeline"),
         ]:
             ended = pipeline(server, folder, *words)

@@ -59,7 +59,7 @@ def test_what_is_named_is_what_its_reader_can_give() -> None:
     for text, in_the_library, in_the_program in (
         ("raise max_tokens to go on", "raise max_tokens to go on", "raise --max-tokens to go on"),
         ("raise `max_tokens` in your settings", "raise `max_tokens` in your settings", None),
-        ("give more time with timeout_seconds", None, "give more time with --timeout"),
+        ("raise timeout_seconds", None, "give more time with --timeout"),
         ("leave resume_session out, or keep sessions", None, "leave --resume out, or add --keep-session"),
         ("agent_timeout_seconds stays, leave tools out", None, "agent_timeout_seconds stays, leave --tools out"),
         ("give it without --commit: codeloupe review a..b", 'give it as RangeScope("a..b")', None),

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 BANNED = {
     r"tried to be refuted": "are verified before they count",
     r"\basked for —|; asked for\b": "as requested",
-    r"its own lane|as the settings ask": "beside the agent, as configured",
+    r"its own lane|as the settings ask": "next to the agent, as configured",
     r"\b(?:was|were|is|are) told\b": "say who says what to whom",
     r"\bin words\b": "as text",
     r"\bstands? (?:behind|here|twice|in one|in it|where)\b": "is, comes after, occurs",

@@ -165,7 +165,7 @@ def _gate_text(gate: GatePreview) -> str:
         case GateKind.COMMAND:
             return f"command {' '.join(definition.command)}: {limit}"
         case GateKind.CRITIC:
-            return f"critic by {who}: {limit}; accepted from a score of {definition.min_score} after the last attempt"
+            return f"critic by {who}: {limit}; accepted with a score of {definition.min_score} or more after the last attempt"
         case GateKind.REVIEW:
             blocks = f" that fails on {definition.fail_on}" if definition.fail_on else ""
             return f"review by {gate.agent or 'the offline analysers'}{blocks}: {limit}"

@@ -133,7 +133,7 @@ class TestAttempts:
         assert error.__notes__ == [
             "attempt 1: ConnectionFailed: the line was cut",
             "attempt 2: Overloaded: the service has no room",
-            "not tried again: it was tried 3 times",
+            "not retried: it was tried 3 times",
         ]
 
     @pytest.mark.requirement("R13")
@@ -308,7 +308,7 @@ class TestOneAgentOfAChain:
         answer = await self.outcome(second, [first, second])
         assert isinstance(answer, AgentResult)
         assert [asked.model for asked in second.requests] == [None]
-        assert "not for claude-opus-5-5, which was meant for claude_cli" in answer.notes[0]
+        assert "used its own default model, because claude-opus-5-5 was meant for claude_cli" in answer.notes[0]
 
     @virtually
     async def test_a_missing_agent_is_started_once_unless_it_is_the_last(self) -> None:
@@ -388,14 +388,14 @@ class TestBudget:
         agent, by = ScriptedAgent([step]), caller(budget=spending(deadline=40.0))
         with pytest.raises(kind):
             await call(agent, by=by)
-        with pytest.raises(BudgetExhausted, match="the time of the run ended"):
+        with pytest.raises(BudgetExhausted, match="its time ran out"):
             await call(agent, by=by)
         assert virtual_clock() == pytest.approx(40.0)
         assert [asked.timeout_seconds for asked in agent.requests] == [40.0]
 
     def test_a_limit_that_the_agent_did_not_hold_is_noted(self) -> None:
-        unknown = "scripted does not report what it costs, so a budget cannot be enforced"
-        over = "the call cost $0.3000, more than the $0.1000 that were allowed"
+        unknown = "scripted does not report its cost, so a budget cannot be enforced"
+        over = "the call cost $0.3000, more than the allowed $0.1000"
         for cost, asked, budget, note in (
             (None, request(max_budget_usd=0.1), None, unknown),
             (None, request(), spending(max_usd=5.0), unknown),
@@ -640,7 +640,7 @@ class TestChains:
                 "set a key",
             ),
             ([MISSING], "the package is not here", "pip install it"),
-            ([], "no agent was named, so nothing was asked", "name at least one agent"),
+            ([], "no agent was named, so no call was made", "name at least one agent"),
         ],
     )
     @pytest.mark.defect("A8")
@@ -682,6 +682,6 @@ class TestChains:
         for first, second in (("agent_sdk", "codex"), ("codex", "claude_cli"), ("claude_cli", "api"), ("api", "codex")):
             reached, notes = second_of(first, second, asked)
             assert (reached.model, reached.fallback_model) == (None, None)
-            words = "was asked for its own default model, not for opus or haiku, which was meant for"
+            words = "used its own default model, because opus or haiku was meant for"
             assert notes == (f"{second} {words} {first}",)
         assert second_of("agent_sdk", "codex", request())[1] == ()

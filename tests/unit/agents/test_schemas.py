@@ -51,7 +51,7 @@ class TestSchemas:
             ({"type": "objekt"}, "at .*objekt"),
             ({"properties": []}, r"at \$\.properties"),
             ({"pattern": "("}, r"at \$\.pattern"),
-            ({"const": {1, 2}}, "cannot be written as JSON: set is no type of JSON"),
+            ({"const": {1, 2}}, "cannot be written as JSON: set is not a JSON type"),
             ({"const": float("nan")}, "cannot be written as JSON"),
             ({"$schema": {}}, "cannot be read as a schema"),
             ({"$ref": "https://example.invalid/schema.json"}, "nothing is fetched"),
