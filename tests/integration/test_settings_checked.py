@@ -24,7 +24,7 @@ WRONG = {
     "base_branch: no-such-branch": "no-such-branch",
     "include: ['scr/**']": "did you mean src/**?",
     "include: [src/, 'nowhere/*.py']": "nowhere",
-    "experts: [nope]\nreviewer_type: command": "review_command names none",
+    "experts: [nope]\nreviewer_type: command": "review_command is not set",
 }
 
 

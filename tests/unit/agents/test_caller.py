@@ -195,7 +195,7 @@ class TestAttempts:
                 await asyncio.sleep(1e6)
                 raise AssertionError
 
-        with pytest.raises(errors.TimedOut, match="did not end by itself in 20 s"):
+        with pytest.raises(errors.TimedOut, match="did not finish within 20 s"):
             await call(Deaf(), request(timeout_seconds=20.0))
         assert virtual_clock() == pytest.approx(35.0)
 
@@ -203,7 +203,7 @@ class TestAttempts:
     def test_what_no_agent_should_do_becomes_one_of_the_family_with_its_cause(self) -> None:
         error = failure(Timed(outcome=KeyError("surprise")))
         assert isinstance(error, errors.Crashed)
-        assert "not known: KeyError: 'surprise'" in error.message
+        assert "failed unexpectedly: KeyError: 'surprise'" in error.message
         assert isinstance(error.__cause__, KeyError)
         assert error.hint
         error = failure(Timed(outcome=result(success=False, error="it broke", raw_output="raw")))
@@ -435,7 +435,10 @@ class TestPlaces:
 
     @each(
         ("busy_seconds", "words", "end"),
-        [(500.0, "no place for another attempt", 20.0), (18.5, "no time is left for another attempt", 19.5)],
+        [
+            (500.0, "too little time was left for another attempt", 20.0),
+            (18.5, "no time is left for another attempt", 19.5),
+        ],
     )
     @virtually
     async def test_one_that_gets_no_place_again_in_time_has_timed_out(
@@ -501,7 +504,9 @@ def test_a_call_that_may_write_says_which_files_changed_and_others_are_not_looke
     watch.assert_awaited_once_with(Path())
     broken = AsyncMock(side_effect=errors.GitFailed("git failed", program="git", status=1))
     for failed in (broken, AsyncMock(return_value=broken)):
-        assert answered(agent, writing, watch=failed).notes == ("which files changed is not known: git failed",)
+        assert answered(agent, writing, watch=failed).notes == (
+            "the changed files could not be determined: git failed",
+        )
 
 
 def quotas(events: list[AgentEvent]) -> list[QuotaEnded]:
@@ -571,7 +576,7 @@ class TestQuotas:
     def test_a_wait_that_nobody_asked_for_is_as_long_as_the_time_of_the_call_allows(
         self, most: float, times: list[float]
     ) -> None:
-        assert "does not open again in our time" in failure(ScriptedAgent([rate_limited(1e300)])).message
+        assert "does not open again within ten years" in failure(ScriptedAgent([rate_limited(1e300)])).message
         agent = Timed(rate_limited())
         error = failure(agent, request(timeout_seconds=most))
         assert (agent.times, error.attempts) == (times, len(times))

@@ -117,7 +117,9 @@ class TestCodex:
     def test_a_part_that_is_not_a_text_makes_the_answer_inexact(self) -> None:
         with pytest.raises(errors.OutputInvalid):
             self.run(self.said([FOUND_TEXT]), self.END)
-        assert_inexact(self.run(self.said([FOUND_TEXT]), self.said(CLEAN_TEXT), self.END), "not a text")
+        assert_inexact(
+            self.run(self.said([FOUND_TEXT]), self.said(CLEAN_TEXT), self.END), "a part of its answer that is not text"
+        )
 
 
 class TestGemini:
@@ -147,7 +149,7 @@ class TestGemini:
 
     def test_a_piece_that_is_not_a_text_makes_the_answer_inexact(self) -> None:
         result = self.run(self.said('{"findings": ['), self.said([json.dumps(FINDING)]), self.said("]}"), self.END)
-        assert_inexact(result, "not a text")
+        assert_inexact(result, "a part of its answer that is not text")
 
     @pytest.mark.defect("F8")
     def test_more_than_one_result_makes_the_run_a_failure(self) -> None:

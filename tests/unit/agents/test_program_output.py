@@ -343,7 +343,7 @@ class TestClaude:
             assert isinstance(error, errors.InvalidRequest)
             assert not error.retryable
             assert "does not know the session" in error.message
-            assert "leave resume_session out" in error.hint
+            assert "remove resume_session" in error.hint
 
 
 class TestCodex:
@@ -355,7 +355,7 @@ class TestCodex:
             request(resume_session="01a1e194-efef-7572-9e0c-bae4611c8902"),
             request(resume_session=own, fork_session=True),
         ):
-            assert "not what was asked" in error_of(run, asked).message
+            assert "was asked to resume the session" in error_of(run, asked).message
 
     def test_status_and_wait_are_those_of_the_last_reply_in_the_log_which_no_error_repeats(self) -> None:
         line = capture("codex", "status_429_retry_after").stderr

@@ -139,5 +139,5 @@ def test_what_the_agent_cannot_do_is_refused() -> None:
         assert error.attempts == 0
         validate(request(**fields), ABLE, agent="codex")
     assert "cannot fork a session" in refusal(AgentLimits(resume=True), **fork).message
-    assert "no session to be forked" in refusal(ABLE, fork_session=True).message
+    assert "no session to fork" in refusal(ABLE, fork_session=True).message
     validate(request(**fork), ABLE, agent="codex")

@@ -120,7 +120,7 @@ def test_without_a_saved_review_nothing_can_be_added_but_listed_and_pruned(
     assert baseline(repository, "list") == 0
     assert "cannot determine which entries are used: no review made in" in capsys.readouterr().err
     assert baseline(repository, "prune") == 0
-    assert "only expired entries were looked for" in capsys.readouterr().err
+    assert "only expired entries were checked" in capsys.readouterr().err
     assert entries(repository) == []
 
 

@@ -87,7 +87,7 @@ class TestFinding:
             store.create(run(1, run_id=name))
         assert find_run("20260314-0912-a") == "20260314-0912-ab"
         assert find_run("20260315") == "20260315"
-        with pytest.raises(UsageError, match="beginning of several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
+        with pytest.raises(UsageError, match="matches several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
             find_run("20260314")
 
         with pytest.raises(RunNotFound, match="no run '../../etc'"):
@@ -379,7 +379,7 @@ def test_a_program_gets_the_run_as_it_is_and_a_person_reads_only_what_stopped_it
     ended = call("run", written(Path.cwd(), ONE % ""), *words)
     assert ended.exit_code == 3
     assert "No space left on device" in ended.err
-    assert "keeps what was done" in ended.err
+    assert "codeloupe: the finished work of the run " in ended.err
     if words:
         assert (ended.run["state"], ended.run["exit_code"]) == ("interrupted", 3)
     else:

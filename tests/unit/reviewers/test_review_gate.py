@@ -254,7 +254,7 @@ def test_nothing_is_started_for_an_untrusted_change_or_without_a_lock(committed:
     (tmp_path / "state").write_text("a file in its place")
     gate = FakeGate(tmp_path / "gate")
     assert "untrusted" in failure(review(gate, committed, trusted=False))
-    assert "no lock can be made" in failure(review(gate, committed))
+    assert "a lock cannot be created" in failure(review(gate, committed))
     assert gate.calls == []
     for session in ("", "../../x", "-x", "a b", "a\0", "x" * 200):
         with pytest.raises(ValueError, match="not a session id"):

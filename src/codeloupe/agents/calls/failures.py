@@ -58,7 +58,7 @@ REFUSED = Kind(
 INVALID = Kind(errors.InvalidRequest, "sent a request that the service rejected")
 UNKNOWN_SESSION = Kind(
     *(errors.InvalidRequest, "does not know the session to resume"),
-    hint="remove resume_session, or store sessions and give the session_id of an earlier result",
+    hint="remove resume_session, or keep sessions and give the session_id of an earlier result",
 )
 SEVERAL_RESULTS = Kind(errors.Crashed, "gave more than one result", "try again; the raw output is stored")
 TURNS = Kind(errors.TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less")
