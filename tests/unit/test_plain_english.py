@@ -31,6 +31,12 @@ BANNED = {
     r"so many (?:at most|threads)": "at most N",
     r"\bbegins? afresh\b": "starts over",
     r"\bwhat became of\b": "its state",
+    r"\bsomebody else\b": "another process",
+    r"\bmend\b": "fix",
+    r"raw output is kept|is kept until": "is stored",
+    r"\bis no (?:JSON|range|branch|type)\b": "is not a",
+    r"\bsince it left\b": "since it branched off from",
+    r"\b(?:is|was|be|are|were) left out\b": "is skipped",
 }
 # Modules whose strings are sent to agents. The effect of prompts is measured, so they are not changed for their style.
 PROMPTS = tuple(ROOT / "src/codeloupe/reviewers" / name for name in ("diff_text.py", "prompt.py", "verify.py"))
