@@ -78,7 +78,7 @@ def add_scope(parser: Parser) -> None:
     option(group, "words", "A..B|PATH", words, nargs="*")
     flag(group, "--uncommitted", "uncommitted changes, including untracked files")
     flag(group, "--staged", "staged changes: what the next commit contains")
-    option(group, "--base", "REF", "changes since branching off from REF (--pr: its target)")
+    option(group, "--base", "REF", "changes since branching from REF (--pr: its target)")
     option(group, "--commit", "SHA", "one commit against its first parent")
     option(group, "--pr", "N|URL", "a pull request (or OWNER/NAME#N), never trusted")
     option(group, "--diff-file", "FILE", "a diff made elsewhere; - is standard input")

@@ -580,7 +580,7 @@ class TestQuotas:
         agent = Timed(rate_limited())
         error = failure(agent, request(timeout_seconds=most))
         assert (agent.times, error.attempts) == (times, len(times))
-        assert any("not tried again" in note for note in error.__notes__)
+        assert any("not retried: " in note for note in error.__notes__)
 
     @pytest.mark.defect("L5")
     @virtually
