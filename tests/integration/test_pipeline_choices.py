@@ -58,7 +58,7 @@ def test_a_path_without_a_pipeline_says_what_was_looked_for(tmp_path: Path, serv
             ended = pipeline(server, tmp_path, verb, *words)
             assert (ended.exit_code, ended.stdout) == (2, "")
             assert complaint in ended.stderr
-            assert "hint: name a pipeline's file, such as pipeline.yaml, or the folder that holds it" in ended.stderr
+            assert "hint: give a pipeline file, such as pipeline.yaml, or its folder" in ended.stderr
 
 
 @pytest.mark.defect("E15")
@@ -133,7 +133,7 @@ def test_resume_without_an_id_stays_in_its_repository(
 @pytest.mark.defect("E15")
 def test_remove_never_chooses_a_run_itself(tmp_path: Path, server: StandInServer) -> None:
     run = begun(server, tmp_path, write_pipeline(tmp_path / "p", PLAIN))
-    for words, complaint in (((), "does not choose a run itself"), (("",), "the id of the run is empty")):
+    for words, complaint in (((), "pipeline remove needs the id of a run"), (("",), "the id of the run is empty")):
         refused = pipeline(server, tmp_path, "remove", *words)
         assert (refused.exit_code, refused.stdout) == (2, "")
         assert complaint in refused.stderr
