@@ -171,7 +171,7 @@ def test_a_person_who_is_not_there_answers_later_and_nothing_is_bought_again(fol
     assert model.asked[asked:] == ["write"]
     assert (rejected.exit_code, rejected.json()["state"]) == (1, "failed")
     assert re.match(r"removed the run \S+, which freed [\d.,]+ (kB|MB)\n", freed.stdout)
-    assert left.stdout.startswith("There is no run")
+    assert left.stdout.startswith("No pipeline has been run yet")
 
 
 def test_a_terminated_run_ends_cleanly_and_goes_on_where_it_was(folder: Path) -> None:
@@ -371,7 +371,7 @@ def test_a_run_without_a_usable_agent_is_refused_once_and_not_created(tmp_path: 
     assert first.startswith("  claude_cli, for the stage write, the stage check: not logged in (set ANTHROPIC_API_KEY")
     assert second.startswith("  codex, for the critic of check: not installed (")
     assert hint.startswith("  hint: ")
-    assert without_login(tmp_path, "list").stdout.startswith("There is no run")
+    assert without_login(tmp_path, "list").stdout.startswith("No pipeline has been run yet")
     reviewed = write_pipeline(tmp_path / "r", {"name": "write", "agent": "claude_cli", "gate": "review"})
     variables = {**environment_with_key(), "CODELOUPE_REVIEWER_TYPE": "codex", "CODELOUPE_CODEX_PATH": "/no/codex"}
     by_review = codeloupe("pipeline", "run", str(reviewed), cwd=tmp_path, environment=variables)

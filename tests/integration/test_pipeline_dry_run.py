@@ -67,7 +67,7 @@ def test_a_dry_run_of_an_example_needs_no_agent_and_leaves_nothing(
     assert everything_below(shop.path) == before
     assert [path for path in home.rglob("*") if path.is_file()] == []
     listed = codeloupe("pipeline", "list", cwd=shop.path)
-    assert listed.stdout.startswith("There is no run of a pipeline yet")
+    assert listed.stdout.startswith("No pipeline has been run yet")
 
 
 @pytest.mark.defect("E4")
@@ -125,7 +125,7 @@ def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path) -> None:
     write_pipeline(tmp_path / "w", {"name": "write"}, workspace="worktree")
     for words, complaint in [
         (("p",), "tested: the input topic is missing (What it is about.)\n  hint: give --input topic=VALUE"),
-        (("p", "--input", "topic=x", "--agent", "nobody"), "there is no agent 'nobody'"),
+        (("p", "--input", "topic=x", "--agent", "nobody"), "unknown agent 'nobody'"),
         (("p", "--input", "topic=x", "--on-workers"), "--dry-run and --on-workers exclude each other"),
         (("w",), "the pipeline tested has `workspace: worktree`, and . is not inside a git repository"),
     ]:

@@ -221,4 +221,4 @@ def test_rules_go_out_with_their_patterns_and_unused_guidance_is_said(repository
         assert "Be kind" not in sent
         errors: list[dict[str, Any]] = ended.json()["errors"]
         told = [error["message"] for error in errors if error["kind"] == "guidance_unused"]
-        assert told == ["REVIEW.md was not used: symbolic links are not followed"]
+        assert told == ["the guidance in REVIEW.md was not used: symbolic links are not followed"]
