@@ -93,7 +93,7 @@ _OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "resume_session": "--resume",
     "fork_session": "--fork",
     "output_schema": "--schema",
-    "leave tools out": "leave --tools out",
+    "remove tools": "remove --tools",
     "keep sessions": "add --keep-session",
 }
 _names_options: ContextVar[bool] = ContextVar("names_options", default=False)
@@ -110,7 +110,7 @@ def hints_for_the_program() -> Iterator[None]:
 
 
 def for_its_reader(text: str) -> str:
-    """Return the text with the option or parameter names that its reader can use."""
+    """Return the text with options for users of the program, and with parameters for users of the library."""
     known = _OPTIONS if _names_options.get() else _PARAMETERS
 
     def named(found: re.Match[str]) -> str:

@@ -52,7 +52,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 LAST = "last"
 SHORT_ID = 12
 _CANDIDATES = 8
-_FIRST_STEP = "`codeloupe review` makes the first entry"
+_FIRST_STEP = "`codeloupe review` creates the first entry"
 _ELSEWHERE = "`codeloupe history list --all` lists reviews of other working trees; an id works from anywhere"
 _LIST = "`codeloupe history list` lists the reviews of this working tree, and with --all every review"
 
@@ -94,7 +94,7 @@ def find_entry(history: History, word: str, *, here: Here) -> HistoryEntry:
     if found.entries:
         more = "\n  and more" if len(found.entries) > _CANDIDATES else ""
         lines = _in_short(found.entries[:_CANDIDATES], len(word))
-        raise UsageError(f"{word!r} is the beginning of several ids:{lines}{more}", hint="give more characters of one")
+        raise UsageError(f"{word!r} matches several ids:{lines}{more}", hint="give more characters of one")
     if found.problems:
         raise StoreError(found.problems[0], hint=_LIST)
     known = history.list(HistoryQuery(work_tree=here.work_tree, limit=_CANDIDATES)).entries
@@ -134,11 +134,11 @@ def _too_far_back(history: History, word: str, *, here: Here, stored: int, what:
     """Return the error for a `last~N` that is not stored."""
     where = here.label or "this directory"
     if not stored:
-        return UsageError(f"no review that was made in {where} is stored", hint=_next_step(history))
+        return UsageError(f"no review made in {where} is stored", hint=_next_step(history))
     many = "is stored" if stored == 1 else "are stored"
     words = "reviews" if what == "review" else "entries"
     counted = f"1 {what}" if stored == 1 else f"{stored} {words}"
-    return UsageError(f"there is no {word}: {counted} of {where} {many}", hint=_LIST)
+    return UsageError(f"{word} does not exist: {counted} of {where} {many}", hint=_LIST)
 
 
 def _next_step(history: History) -> str:

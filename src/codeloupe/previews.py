@@ -83,7 +83,7 @@ def _cost(reviewers: Sequence[ChosenReviewer], calls: AgentCalls, *, units: int,
     """Return the cost of all calls; one reviewer without a known price makes it unknown."""
     external = [one.info.type for one in reviewers if one.needs_whole_tree]
     if external:
-        return CostEstimate(None, f"{external[0]} is a program of its own, and does not say beforehand")
+        return CostEstimate(None, f"{external[0]} is an external program, and does not report its cost in advance")
     if not units:
         return CostEstimate(0.0, _FREE)
     total = 0.0
@@ -120,9 +120,9 @@ def _cost_of(one: ChosenReviewer, calls: AgentCalls, *, units: int, tokens: int)
         return CostEstimate(per_token * tokens, f"by the cost per token of {count} to {name} with {paid[0].model}")
     price = _list_price(model or "", tokens // units)
     if price is not None:
-        return CostEstimate(price * units, f"for the prompts, by the list price of {model}; the answers come on top")
+        return CostEstimate(price * units, f"for the prompts, by the list price of {model}; the answers are extra")
     if model:
-        return CostEstimate(None, f"no stored call to {name} with {model} has a cost, and no list price of it is known")
+        return CostEstimate(None, f"no stored call to {name} with {model} has a cost, and its list price is not known")
     return CostEstimate(None, f"no call to {name} is stored yet, and a list price needs the name of a model (--model)")
 
 

@@ -155,4 +155,4 @@ def test_a_prompt_over_the_limit_names_limit_size_and_remedy(project: GitReposit
             assert server.count() == 0
         document = ended.json()
         assert (ended.exit_code, document["error_kind"]) == (3, "PromptTooLong")
-        assert f"has {most + 1:,} {unit}; {agent} takes at most {most:,} (shorten the prompt" in document["error"]
+        assert f"has {most + 1:,} {unit}; {agent} accepts at most {most:,} (shorten the prompt" in document["error"]

@@ -223,6 +223,6 @@ def test_an_interrupted_call_says_what_is_kept_and_how_to_go_on(project: GitRepo
             finally:
                 running.kill()
     assert running.returncode == 130
-    kept = "codeloupe: interrupted; the agent is gone, and nothing of its answer is kept; "
+    kept = "codeloupe: interrupted; the agent was stopped, and no answer was stored; "
     assert told.decode() == f"{kept}`codeloupe {shlex.join(words[1:])}` continues\n"
     assert_nothing_runs_in(project.path)

@@ -316,7 +316,7 @@ def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
         assert running.returncode == exit_code
         if end is signal.SIGINT:
             again = f"`{' '.join(('codeloupe review --resume', *words[2:]))}`"
-            kept = f"codeloupe: interrupted; 2 answers are stored and not asked for again; {again} continues\n"
+            kept = f"codeloupe: interrupted; 2 answers are stored and will not be requested again; {again} continues\n"
             assert told.decode().endswith(kept)
         assert_nothing_runs_in(four_units.path)
         released.append(True)

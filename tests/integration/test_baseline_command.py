@@ -141,7 +141,7 @@ def test_a_report_from_a_pipe_can_be_adopted_and_a_broken_baseline_stops_a_revie
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["add", "abcdef", "--reason", "x"], "no review that was made in repository is stored"),
+        (["add", "abcdef", "--reason", "x"], "no review made in repository is stored"),
         (["add", "abcdef"], "--reason"),
         (["ad"], "'ad' is not a command of baseline"),
         (["list", "--repo", "x" * 300], "no such directory"),

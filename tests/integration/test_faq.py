@@ -125,7 +125,7 @@ SCENARIOS: Mapping[str, Callable[[Path], Ended]] = {
     "budget exhausted": _no_budget,
     "overloaded": _overloaded,
     "got no usable reply from the service": _no_service,
-    "review_command names none": _no_review_command,
+    "review_command is not set": _no_review_command,
     "has neither a remote `upstream` nor `origin`": _no_remote,
     "cannot write the result to": _no_folder,
     "jobs need a shared database": _no_database,

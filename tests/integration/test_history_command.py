@@ -96,7 +96,7 @@ def test_reviews_of_a_moved_or_removed_clone_stay_reachable(
     shutil.rmtree(linked)
     missing = codeloupe("history", "show", cwd=moved)
     assert missing.exit_code == 2
-    assert "no review that was made in moved is stored" in missing.stderr
+    assert "no review made in moved is stored" in missing.stderr
     assert "history list --all" in missing.stderr
     assert ids_listed(moved, "--all") == ids_listed(moved, "--all-clones") == [second, first]
     for review_id in (first, second):
@@ -108,7 +108,7 @@ def test_reviews_before_the_last_have_a_name_everywhere(shop: GitRepository) -> 
     kept(shop, 1, named("gone", title="old defect", evidence="old()", file="old.py"))
     alone = codeloupe("history", "compare", cwd=shop.path)
     assert (alone.exit_code, alone.stdout) == (2, "")
-    assert "there is no last~1: 1 review of repository is stored" in alone.stderr
+    assert "last~1 does not exist: 1 review of repository is stored" in alone.stderr
     kept(shop, 2)
     kept(shop, 3, named("here", title="fresh worry", evidence="fresh[0]", file="fresh.py"))
     for word, number in (("last", 3), ("last~0", 3), ("last~", 2), ("last~1", 2), ("last~2", 1)):
@@ -121,7 +121,7 @@ def test_reviews_before_the_last_have_a_name_everywhere(shop: GitRepository) -> 
     added = codeloupe("baseline", "add", "--all", "--reason", "known", "--review", "last~2", cwd=shop.path)
     assert (added.exit_code, "old.py" in added.stdout) == (0, True)
     beyond = codeloupe("history", "show", "last~3", cwd=shop.path)
-    assert (beyond.exit_code, "there is no last~3: 3 entries of repository are stored" in beyond.stderr) == (2, True)
+    assert (beyond.exit_code, "last~3 does not exist: 3 entries of repository are stored" in beyond.stderr) == (2, True)
 
 
 def test_a_gate_is_closed_and_opened_anew_at_no_cost(shop: GitRepository) -> None:
@@ -137,7 +137,7 @@ def test_a_gate_is_closed_and_opened_anew_at_no_cost(shop: GitRepository) -> Non
 def test_mistakes_are_told_with_what_to_do_and_an_empty_history_is_none(shop: GitRepository) -> None:
     ended = codeloupe("history", "list", cwd=shop.path)
     assert (ended.exit_code, ended.stderr) == (0, "")
-    assert "`codeloupe review` makes the first entry" in ended.stdout
+    assert "`codeloupe review` creates the first entry" in ended.stdout
     assert codeloupe("history", "show", cwd=shop.path).exit_code == 2
     kept(shop, 0xABCD0001)
     kept(shop, 0xABCD0002)

@@ -62,7 +62,7 @@ def test_doctor_needs_the_agent_that_is_asked_for_by_name(tmp_path: Path) -> Non
     asked = {"CODELOUPE_REVIEWER_TYPE": "codex", "CODELOUPE_CODEX_PATH": "/nowhere/codex"}
     ended = warm_codeloupe("doctor", cwd=tmp_path, environment=asked)
     assert ended.exit_code == 3
-    assert "to mend it: npm install -g @openai/codex" in ended.stdout
+    assert "to fix it: npm install -g @openai/codex" in ended.stdout
     assert "Something that a review needs is missing" in ended.stdout
     both = warm_codeloupe("doctor", "--json", cwd=tmp_path, environment={"CODELOUPE_REVIEWERS": "offline,codex"})
     assert both.json()["reviewer"]["type"] == "offline+codex"

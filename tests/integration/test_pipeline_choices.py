@@ -106,7 +106,7 @@ def test_several_runs_that_wait_are_listed_and_none_is_chosen(tmp_path: Path, se
     assert pipeline(server, tmp_path, "status", "last~1", "--json").json()["run_id"] == older
     assert pipeline(server, tmp_path, "approve", "last~1", "--resume", "--json").json()["state"] == "completed"
     beyond = pipeline(server, tmp_path, "status", "last~2")
-    assert (beyond.exit_code, "there is no run last~2: the oldest is last~1" in beyond.stderr) == (2, True)
+    assert (beyond.exit_code, "no run last~2: the oldest is last~1" in beyond.stderr) == (2, True)
 
 
 @pytest.mark.defect("E15")
@@ -133,7 +133,7 @@ def test_resume_without_an_id_stays_in_its_repository(
 @pytest.mark.defect("E15")
 def test_remove_never_chooses_a_run_itself(tmp_path: Path, server: StandInServer) -> None:
     run = begun(server, tmp_path, write_pipeline(tmp_path / "p", PLAIN))
-    for words, complaint in (((), "does not choose a run itself"), (("",), "the id of the run is empty")):
+    for words, complaint in (((), "pipeline remove needs the id of a run"), (("",), "the id of the run is empty")):
         refused = pipeline(server, tmp_path, "remove", *words)
         assert (refused.exit_code, refused.stdout) == (2, "")
         assert complaint in refused.stderr
@@ -146,8 +146,8 @@ def test_commands_without_any_run_say_how_to_make_one(tmp_path: Path, server: St
     for words in (("resume",), ("approve",), ("reject",), ("remove",), ("status",), ("resume", "--retry", "write")):
         ended = pipeline(server, tmp_path, *words)
         assert ended.exit_code == 2
-        assert ended.stderr.startswith("codeloupe: there is no run of a pipeline yet\n")
-        assert "`codeloupe pipeline run FILE` makes the first" in ended.stderr
+        assert ended.stderr.startswith("codeloupe: no pipeline has been run yet\n")
+        assert "`codeloupe pipeline run FILE` starts the first" in ended.stderr
 
 
 @pytest.mark.defect("E15")
@@ -158,5 +158,5 @@ def test_retry_without_an_id_means_the_newest_run_with_the_stage(tmp_path: Path,
     assert (ended.exit_code, ended.json()["run_id"]) == (0, run), ended.stderr
     unknown = pipeline(server, tmp_path, "resume", "--retry", "wirte")
     assert unknown.exit_code == 2
-    assert "no run of this repository has a stage 'wirte'; there are:\n" in unknown.stderr
+    assert "no run of this repository has a stage 'wirte'; its runs:\n" in unknown.stderr
     assert f"  {run}  tested, completed" in unknown.stderr

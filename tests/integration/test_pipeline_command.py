@@ -171,7 +171,7 @@ def test_a_person_who_is_not_there_answers_later_and_nothing_is_bought_again(fol
     assert model.asked[asked:] == ["write"]
     assert (rejected.exit_code, rejected.json()["state"]) == (1, "failed")
     assert re.match(r"removed the run \S+, which freed [\d.,]+ (kB|MB)\n", freed.stdout)
-    assert left.stdout.startswith("There is no run")
+    assert left.stdout.startswith("No pipeline has been run yet")
 
 
 def test_a_terminated_run_ends_cleanly_and_goes_on_where_it_was(folder: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_terminated_run_ends_cleanly_and_goes_on_where_it_was(folder: Path) ->
             out, err = run.communicate(timeout=PATIENCE_SECONDS)
         assert run.returncode == 130
         assert json.loads(out)["state"] == "interrupted"
-        assert "codeloupe: interrupted; 1 of 2 stages are finished and kept; " in err
+        assert "codeloupe: interrupted; 1 of 2 stages are finished and stored; " in err
         assert f"`codeloupe pipeline resume {json.loads(out)['run_id']}` continues\n" in err
         assert "Traceback" not in err
         assert_nothing_runs_in(folder.parent)
@@ -227,7 +227,7 @@ def test_every_mistake_has_a_way_on_and_costs_nothing(folder: Path) -> None:
             (("run", "bad.yaml"), "the pipeline has 2 mistakes"),
             (("run", written(folder), "--input", "topic=x", "--agent", "nobody"), "unknown agent 'nobody'"),
             (("validate", "bad.yaml", "article.yaml"), "stagez: unknown key"),
-            (("status",), "there is no run of a pipeline yet"),
+            (("status",), "no pipeline has been run yet"),
             (("frobnicate",), "'frobnicate' is not a command of pipeline"),
         ]:
             ended = pipeline(server, folder, *words)
@@ -371,7 +371,7 @@ def test_a_run_without_a_usable_agent_is_refused_once_and_not_created(tmp_path: 
     assert first.startswith("  claude_cli, for the stage write, the stage check: not logged in (set ANTHROPIC_API_KEY")
     assert second.startswith("  codex, for the critic of check: not installed (")
     assert hint.startswith("  hint: ")
-    assert without_login(tmp_path, "list").stdout.startswith("There is no run")
+    assert without_login(tmp_path, "list").stdout.startswith("No pipeline has been run yet")
     reviewed = write_pipeline(tmp_path / "r", {"name": "write", "agent": "claude_cli", "gate": "review"})
     variables = {**environment_with_key(), "CODELOUPE_REVIEWER_TYPE": "codex", "CODELOUPE_CODEX_PATH": "/no/codex"}
     by_review = codeloupe("pipeline", "run", str(reviewed), cwd=tmp_path, environment=variables)

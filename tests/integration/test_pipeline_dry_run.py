@@ -67,7 +67,7 @@ def test_a_dry_run_of_an_example_needs_no_agent_and_leaves_nothing(
     assert everything_below(shop.path) == before
     assert [path for path in home.rglob("*") if path.is_file()] == []
     listed = codeloupe("pipeline", "list", cwd=shop.path)
-    assert listed.stdout.startswith("There is no run of a pipeline yet")
+    assert listed.stdout.startswith("No pipeline has been run yet")
 
 
 @pytest.mark.defect("E4")
@@ -111,7 +111,7 @@ def test_a_dry_run_asks_no_agent_and_runs_no_command(tmp_path: Path) -> None:
         "reads read-output.md leaves out.md (required), files that match *.md",
         "limits 10 min per call, 0 retries, 9 turns, $1.50 in all, 3 attempts",
         f"gate 1 command touch {touched}: at most 3 attempts, 10 min",
-        "gate 2 critic by claude_cli (sonnet): at most 2 attempts, 10 min; accepted from a score of 70",
+        "gate 2 critic by claude_cli (sonnet): at most 2 attempts, 10 min; accepted with a score of 70 or more",
         "that fails on medium: at most 3 attempts, 10 min",
         "gate 4 approval by a person, waits 60 min: May it be published?",
         "The run can start: remove --dry-run.",

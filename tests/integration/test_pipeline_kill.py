@@ -256,7 +256,7 @@ def test_an_interrupt_leaves_no_agent_and_a_run_that_goes_on(tmp_path: Path) -> 
             code, _ = program.ended()
         assert code == 130, program.told()
         ran = only_run()
-        kept = "interrupted; 1 of 2 stages are finished and kept; "
+        kept = "interrupted; 1 of 2 stages are finished and stored; "
         assert f"{kept}`codeloupe pipeline resume {ran.record.run_id}` continues\n" in program.told()
         assert_nothing_runs_in(ran.directory)
         states = [one.state for one in ran.record.stages]

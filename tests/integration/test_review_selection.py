@@ -45,7 +45,7 @@ def test_a_pattern_that_fits_no_file_is_refused_and_one_that_fits_no_changed_fil
         ("--include", "docs/**"): (0, "Nothing to review: no include pattern or path matches a changed file"),
         ("--include", "docs/**", "--untrusted"): (0, "Nothing to review: "),
         ("web",): (0, "Nothing to review: "),
-        ("--exclude", "**"): (0, "Nothing to review: the exclude patterns leave out every changed file (2 files"),
+        ("--exclude", "**"): (0, "Nothing to review: the exclude patterns skip every changed file (2 files"),
         ("--include", "src/**"): (1, "FAIL"),
         ("--include", "gone.py"): (0, "PASS"),
     }
@@ -69,7 +69,7 @@ def test_settings_that_leave_everything_out_say_so_and_are_a_gap_of_an_untrusted
     repository.commit_files({"a.py": LINE}, "change", branch="change")
     trusted, untrusted = _review(repository), _review(repository, "--untrusted")
     assert (trusted.exit_code, untrusted.exit_code) == (0, 3)
-    assert "Nothing to review: the exclude patterns leave out every changed file" in trusted.stdout
+    assert "Nothing to review: the exclude patterns skip every changed file" in trusted.stdout
     assert "PASS" not in trusted.stdout + untrusted.stdout
     assert "INCOMPLETE" in untrusted.stdout
 

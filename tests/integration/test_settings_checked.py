@@ -24,7 +24,7 @@ WRONG = {
     "base_branch: no-such-branch": "no-such-branch",
     "include: ['scr/**']": "did you mean src/**?",
     "include: [src/, 'nowhere/*.py']": "nowhere",
-    "experts: [nope]\nreviewer_type: command": "review_command names none",
+    "experts: [nope]\nreviewer_type: command": "review_command is not set",
 }
 
 
@@ -125,7 +125,7 @@ def test_doctor_praises_no_store_that_it_has_not_opened(tmp_path: Path) -> None:
         broken(home)
         ended = codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": str(home)})
         (line,) = [line for line in ended.stdout.splitlines() if " state " in line]
-        if "✘" not in line or ended.exit_code != 3 or "to mend it:" not in ended.stdout:
+        if "✘" not in line or ended.exit_code != 3 or "to fix it:" not in ended.stdout:
             praised.append(f"{name}: {ended.exit_code} {line}")
     assert praised == []
     for place in ("/dev/null/nowhere", "/proc/nowhere", str(tmp_path / ("long" * 100) / "x")):

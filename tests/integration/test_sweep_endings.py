@@ -122,7 +122,7 @@ def test_after_an_end_in_the_middle_only_the_missing_commits_are_bought(
             sweep.child.wait(PATIENCE_SECONDS)
             assert sweep.child.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
         if number == signal.SIGINT:
-            kept = f"interrupted; {bought} of {count} commits are kept and not reviewed again; `codeloupe commits "
+            kept = f"interrupted; {bought} of {count} commits are stored and not reviewed again; `codeloupe commits "
             assert kept in sweep.told()
         assert_nothing_runs_in(path)
         assert stored() == bought

@@ -57,11 +57,11 @@ def test_a_hint_names_parameters_in_the_library_and_options_in_the_program(
 @pytest.mark.defect("L4")
 def test_what_is_named_is_what_its_reader_can_give() -> None:
     for text, in_the_library, in_the_program in (
-        ("raise max_tokens to go on", "raise max_tokens to go on", "raise --max-tokens to go on"),
+        ("raise max_tokens and run again", "raise max_tokens and run again", "raise --max-tokens and run again"),
         ("raise `max_tokens` in your settings", "raise `max_tokens` in your settings", None),
-        ("give more time with timeout_seconds", None, "give more time with --timeout"),
-        ("leave resume_session out, or keep sessions", None, "leave --resume out, or add --keep-session"),
-        ("agent_timeout_seconds stays, leave tools out", None, "agent_timeout_seconds stays, leave --tools out"),
+        ("raise timeout_seconds", None, "raise --timeout"),
+        ("remove resume_session, or keep sessions", None, "remove --resume, or add --keep-session"),
+        ("agent_timeout_seconds stays, remove tools", None, "agent_timeout_seconds stays, remove --tools"),
         ("give it without --commit: codeloupe review a..b", 'give it as RangeScope("a..b")', None),
         (
             "that commit alone: --commit v1; for everything since: --base v1, or v1..HEAD",

@@ -89,7 +89,7 @@ def test_a_beginning_of_several_ids_lists_them_unless_it_is_one_itself(history: 
     for number in range(30):
         history.save(record(0xABCD0100 + number, scope=hostile))
     lines = complaint(history, "abcd").message.split("\n")
-    assert (lines[0], len(lines), lines[-1]) == ("'abcd' is the beginning of several ids:", 10, "  and more")
+    assert (lines[0], len(lines), lines[-1]) == ("'abcd' matches several ids:", 10, "  and more")
     assert all("one two three" in line and line.startswith("  abcd01") for line in lines[1:-1])
     assert max(map(len, lines)) < 130
     history.save(record(1, review_id="abcd"))

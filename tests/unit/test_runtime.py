@@ -45,7 +45,7 @@ def test_two_hundred_calls_with_a_limit_of_ten_make_ten_and_never_more_than_five
     assert (len(agent.requests), len(refused)) == (10, 190)
     assert sum(isinstance(end, AgentResult) for end in ended) == 10
     assert 1 < agent.max_seen <= 5
-    assert "10 of 10 requests are made" in refused[0].message
+    assert "10 of 10 requests used" in refused[0].message
     assert "raise max_requests" in refused[0].hint
 
 
@@ -101,7 +101,7 @@ def test_every_kind_of_call_draws_on_the_same_budget_and_the_same_store(reposito
             assert (record.state.value, runtime.spent.requests) == ("completed", 4)
             refused = await runtime.review(CommitScope("HEAD"), repo=repository.path, fresh=True)
             assert not refused.complete
-            assert "4 of 4 requests are made" in refused.coverage.units_failed[0].reason
+            assert "4 of 4 requests used" in refused.coverage.units_failed[0].reason
             with pytest.raises(BudgetExhausted):
                 await runtime.run_agent(ask(2, repository.path))
 

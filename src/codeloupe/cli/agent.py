@@ -115,7 +115,7 @@ def _prompt(arguments: argparse.Namespace) -> str:
     if not text.strip():
         why = "" if sys.stdin.isatty() else ": standard input is empty"
         hint = "give it as an argument, with --prompt-file or on standard input"
-        raise UsageError(f"there is no prompt{why}", hint=hint)
+        raise UsageError(f"no prompt was given{why}", hint=hint)
     return text
 
 
@@ -183,7 +183,7 @@ def _asked(arguments: argparse.Namespace) -> AgentResult:
         try:
             return run_to_end(run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit))
         except KeyboardInterrupt:
-            raise Interrupted("the agent is gone, and nothing of its answer is kept", arguments.command_line) from None
+            raise Interrupted("the agent was stopped, and no answer was stored", arguments.command_line) from None
 
 
 def _failed(error: CodeloupeError) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def _add(root: Path, arguments: argparse.Namespace) -> int:
     renewed = [entry for entry in entries if entry.key in known]
     write_result(report.render_added(added, renewed, ascii_only=options.is_ascii_only()))
     if arguments.all and not reviewed.complete:
-        note(f"{reviewed.name} was not complete: what it did not look at is not in the baseline")
+        note(f"{reviewed.name} was not complete: findings in code that it did not review are not in the baseline")
     return 0
 
 
@@ -152,7 +152,7 @@ def _list(root: Path, arguments: argparse.Namespace) -> int:
     else:
         write_result(report.render_list(entries, review=name, **options.look_of(arguments.color)))
     if problem and entries:
-        note(f"which entries are used is not known: {problem}")
+        note(f"cannot determine which entries are used: {problem}")
     return 0
 
 
@@ -167,7 +167,7 @@ def _prune(root: Path, arguments: argparse.Namespace) -> int:
     else:
         write_result(report.render_pruned(gone, dry_run=arguments.dry_run, ascii_only=options.is_ascii_only()))
     if problem and file.baseline.entries:
-        note(f"only expired entries were looked for: {problem}")
+        note(f"only expired entries were checked: {problem}")
     return 0
 
 

@@ -32,7 +32,7 @@ from codeloupe.runtime import review_commits
 DEFAULT_SINCE = "24 hours ago"
 _EPILOG = """\
 Each commit is reviewed on its own, with the checklist for its kind. A merge is reviewed as one change against its
-first parent; with --merges or --author, each commit inside of it is reviewed, and the merge only for what it changed
+first parent; with --merges or --author, each commit inside it is reviewed, and the merge only for what it changed
 itself. Answers are stored: after an interruption, run the same command again to review only the missing commits.
 """
 
@@ -43,7 +43,7 @@ def configure(parser: Parser) -> None:
     # Options of a review that a sweep does not have; the settings of files and variables hold for them.
     absent = ("include", "exclude", "fail_on", "min_severity", "experts", "passes", "lanes")
     parser.set_defaults(**dict.fromkeys(absent))
-    which = parser.add_argument_group(f"which commits (default: of HEAD, since {DEFAULT_SINCE})")
+    which = parser.add_argument_group(f"which commits (default: HEAD, since {DEFAULT_SINCE})")
     option(which, "range", "A..B", "the commits of B that are not in A", nargs="?")
     option(which, "--since", "DATE", "commits after this: '1 hour ago' or 2024-05-31")
     option(which, "--until", "DATE", "commits before this")
@@ -80,11 +80,11 @@ def query_of(arguments: argparse.Namespace) -> CommitQuery:
         raise UsageError("A..B and --branch exclude each other", hint="a range names its branch: A..BRANCH")
     if arguments.range is not None and ".." not in arguments.range:
         hint = f"give A..B, or --branch {arguments.range} for the newest commits of a branch"
-        raise UsageError(f"{arguments.range!r} is no range of commits", hint=hint)
+        raise UsageError(f"{arguments.range!r} is not a range of commits", hint=hint)
     if arguments.branch is not None and ".." in arguments.branch:
-        raise UsageError(f"{arguments.branch!r} is no branch but a range", hint="give a range without --branch")
+        raise UsageError(f"{arguments.branch!r} is a range, not a branch", hint="give a range without --branch")
     if arguments.max is not None and arguments.max < 1:
-        raise UsageError(f"--max {arguments.max} leaves no commit", hint="give a number from 1 on")
+        raise UsageError(f"--max is {arguments.max}, and must be at least 1", hint="give 1 or more")
     bounded = (arguments.range, arguments.since, arguments.max) != (None, None, None)
     return CommitQuery(
         revision=arguments.range or arguments.branch or "HEAD",
@@ -139,7 +139,7 @@ def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace
         except KeyboardInterrupt:
             reviewed = display.commits_done - display.commits_failed
             commits = counted(display.commits_total, "commit")
-            kept = f"{reviewed:,} of {commits} are kept and not reviewed again"
+            kept = f"{reviewed:,} of {commits} are stored and not reviewed again"
             raise Interrupted(kept if reviewed else "no commit was finished yet", arguments.command_line) from None
     if not sweep.commits:
         note(f"there are no commits to review: {sweep.description}", quiet=arguments.quiet)

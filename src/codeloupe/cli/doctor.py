@@ -59,7 +59,7 @@ def _as_text(diagnosis: Diagnosis) -> str:
         mark = good if check.ok else bad if check.needed else absent
         lines += options.wrapped(terminal(check.detail), f"  {mark} {check.name.ljust(width)}  ")
         if check.hint:
-            use = "to mend" if check.needed else "to use"
+            use = "to fix" if check.needed else "to use"
             lines += options.wrapped(terminal(check.hint), f"    {' ' * width}  {use} it: ")
     reviewer = diagnosis.reviewer
     lines += ["", *options.wrapped(f"{reviewer.type} ({terminal(reviewer.why)}).", "A review here would be: ", hang=2)]

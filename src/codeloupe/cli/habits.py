@@ -123,7 +123,7 @@ VALUES: Mapping[str, Mapping[str, str]] = {
 }
 _OPENAI = "`codex` is OpenAI's program; `api` with `--model openai:NAME` asks a model of OpenAI"
 _API = "`api` asks any model by its API: give its provider and name to `--model`, such as openai:gpt-5"
-_COMMAND = "`command` runs a program of your own as the reviewer; the setting `review_command` names it"
+_COMMAND = "`command` runs your own program as the reviewer; the `review_command` setting names it"
 _EXIT_ZERO = "`--fail-on critical` exits 1 only for critical findings; in a shell, `|| true` ignores the exit code"
 _AGENT_POINTERS = {
     **dict.fromkeys(("openai", "gpt", "chatgpt"), _OPENAI),
@@ -245,7 +245,7 @@ OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
         "--unstaged": "`--uncommitted` reviews what is not committed, staged or not",
         "--branch": "`--base main` reviews this branch; `codeloupe review main...other` reviews another one",
         **dict.fromkeys(("--diff", "--patch", "-p"), _DIFF),
-        "--prompt": "`--context-file FILE` says what the change is for; REVIEW.md in the repository holds instructions",
+        "--prompt": "`--context-file FILE` says what the change is for; REVIEW.md in the repository gives instructions",
     },
     "commits": {
         **_REVIEWING,
@@ -254,7 +254,7 @@ OPTION_POINTERS: Mapping[str, Mapping[str, str]] = {
         "--commit": "`codeloupe review --commit HEAD` reviews one commit",
         "--staged": "`codeloupe review --staged` reviews what is staged",
         "--all": "`--branch NAME` names a branch; one sweep reviews one branch",
-        "--no-merges": "a merge is reviewed as one change; `--merges` reviews the commits inside of it",
+        "--no-merges": "a merge is reviewed as one change; `--merges` reviews the commits inside it",
         **dict.fromkeys(("--preview", "--dry-run"), _LOG),
     },
     "agent run": {

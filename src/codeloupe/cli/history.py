@@ -157,7 +157,7 @@ def _reach(history: DatabaseHistory, arguments: argparse.Namespace) -> _Reach:
 def _nothing(history: DatabaseHistory, reach: _Reach, branch: str | None = None) -> str:
     """Return the sentence for a list without entries, with the next thing to do."""
     on = "" if branch is None else f" on branch {terminal(branch)}"
-    step = "`codeloupe review` makes the first entry"
+    step = "`codeloupe review` creates the first entry"
     if history.list(model.HistoryQuery(limit=1)).entries:
         step = "`codeloupe history list --all` lists the others"
     return f"No review{reach.where}{on} is stored; {step}.\n"
@@ -206,13 +206,13 @@ def _dismiss(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     found = (one.fingerprint for one in dismissals if one.fingerprint.startswith(prefix))
     fingerprint = _only(found, word, f"{word!r} is not dismissed", "`codeloupe history dismiss` lists what is")
     history.take_back(fingerprint, repositories=identity.names)
-    return f"Taken back: {fingerprint[: saved.SHORT_ID]} counts again in the next review.\n"
+    return f"Restored: {fingerprint[: saved.SHORT_ID]} counts again in the next review.\n"
 
 
 def _dismissed(history: DatabaseHistory, identity: model.RepositoryIdentity, word: str, reason: str) -> str:
     if not reason or len(reason) > 1_000:
         what = "a reason is required" if not reason else "the reason is longer than 1,000"
-        raise UsageError(what, hint='add --reason "what makes it no defect"')
+        raise UsageError(what, hint='add --reason "why it is not a defect"')
     found = history.fingerprints(word, repositories=identity.names, limit=9)
     missing = f"no saved finding of {identity.label or 'this directory'} is {word!r}"
     fingerprint = _only(found, word, missing, _WHERE)
@@ -231,7 +231,7 @@ def _dismissed(history: DatabaseHistory, identity: model.RepositoryIdentity, wor
     where = history.findings_of([fingerprint], repositories=identity.names)[-1]
     short = fingerprint[: saved.SHORT_ID]
     done = f"Dismissed {terminal(f'{short} in {where.file}')}: the next review does not count it."
-    return f"{done}\n`codeloupe history dismiss {short} --undo` takes it back.\n"
+    return f"{done}\n`codeloupe history dismiss {short} --undo` restores it.\n"
 
 
 def _only(found: Iterable[str], word: str, missing: str, hint: str) -> str:
@@ -265,7 +265,7 @@ def _list(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
 
 def _prune(history: DatabaseHistory, arguments: argparse.Namespace) -> str:
     if arguments.older_than is None and arguments.keep is None:
-        raise UsageError("nothing says what to remove", hint="give --older-than 90d, --keep 100, or both")
+        raise UsageError("no reviews are selected for removal", hint="give --older-than 90d, --keep 100, or both")
     older_than = None if arguments.older_than is None else _before(arguments.older_than)
     if arguments.keep is not None:
         _check_at_least(0, arguments.keep, "--keep")
@@ -336,7 +336,7 @@ def _render_sweep(
     fail_on = _severity(arguments.fail_on, "--fail-on")
     if fail_on not in (None, Severity.HIGH) or arguments.min_severity is not None:
         hint = "name the review of one of its commits: `codeloupe history show` has them"
-        raise UsageError(f"{name} is a sweep, which is judged by --fail-on high, or not at all", hint=hint)
+        raise UsageError(f"{name} is a sweep, which supports only --fail-on high", hint=hint)
     record = history.get_sweep(sweep_id)
     if record is None:
         raise UsageError(f"the sweep {sweep_id} was removed just now", hint=_LIST)

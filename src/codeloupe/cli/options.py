@@ -74,11 +74,11 @@ def add_scope(parser: Parser) -> None:
     """What to review; at most one of them, and the paths of files or folders beside it."""
     parser.takes_paths = True
     group = parser.add_argument_group("what to review (default: this branch and its working tree against its base)")
-    words = "A..B: B compared with A; A...B: B since it left A; or only these files and folders"
+    words = "A..B: B compared with A; A...B: changes on B since it branched off from A; or only these files and folders"
     option(group, "words", "A..B|PATH", words, nargs="*")
     flag(group, "--uncommitted", "uncommitted changes, including untracked files")
     flag(group, "--staged", "staged changes: what the next commit contains")
-    option(group, "--base", "REF", "this branch since it left REF (--pr: its target)")
+    option(group, "--base", "REF", "changes since branching from REF (--pr: its target)")
     option(group, "--commit", "SHA", "one commit against its first parent")
     option(group, "--pr", "N|URL", "a pull request (or OWNER/NAME#N), never trusted")
     option(group, "--diff-file", "FILE", "a diff made elsewhere; - is standard input")

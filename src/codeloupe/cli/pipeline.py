@@ -107,7 +107,7 @@ def configure(parser: Parser) -> None:
     option(resume, "run", "RUN", about_run, nargs="?")
     option(resume, "--retry", "STAGE", "run this stage again")
     option(resume, "--note", "TEXT", "with --retry: feedback for its next attempt", default="")
-    flag(resume, "--accept-changes", "continue although the pipeline's files have changed since the run began")
+    flag(resume, "--accept-changes", "continue even if the pipeline's files have changed")
     about = "a clone of the run's repository on this machine, for a run that began elsewhere"
     option(resume, "--clone", "DIR", about, type=Path)
     _add_running(resume)
@@ -205,7 +205,7 @@ def _resume(arguments: argparse.Namespace) -> int:
         # A process that works on the run accepts an answer only on a stage that waits.
         states = _CAN_BE_TRIED_AGAIN if holder is None else _CAN_BE_TRIED_AGAIN[:1]
         busy = "" if holder is None else f" while {holder} is working on the run"
-        stage = _stage_in(record, arguments.retry, states, refusal=f"cannot be tried again{busy}")
+        stage = _stage_in(record, arguments.retry, states, refusal=f"cannot be retried{busy}")
         return _answered(record, holder, stage, Decision.RETRY, arguments, goes_on=True)
     if record.state is StageState.COMPLETED and not arguments.accept_changes:
         _write_run(record, arguments)
@@ -229,7 +229,7 @@ def _run_to_resume(arguments: argparse.Namespace) -> FoundRun:
 def _refuse_checkout(workspace: WorkspaceKind) -> None:
     if workspace is WorkspaceKind.CHECKOUT:
         hint = "use `workspace: worktree`, or run it here"
-        raise UsageError("a run that works in your checkout cannot be done by a worker", hint=hint)
+        raise UsageError("a worker cannot do a run that works in your checkout", hint=hint)
 
 
 def _on_workers(begin: Work | None, arguments: argparse.Namespace, run: RunRecord | None = None) -> int:
@@ -315,12 +315,12 @@ def _answered(
                 store.take_approval(run.run_id, stage.name)
             else:
                 # The hint names what goes on, and then the answer counts.
-                error.hint = f"{error.hint}; your answer is kept until then"
+                error.hint = f"{error.hint}; your answer is stored until then"
             raise
     who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
     if holder is not None:
         who = f"{holder.name if holder.process_id else 'the process that runs it'} continues with it"
-    done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}[decision]
+    done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be retried"}[decision]
     words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
     if arguments.json:
         # A program gets the run as it was before the answer, and the words beside it.
@@ -363,7 +363,7 @@ def _exit_code_of(run: RunRecord) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     """Show all runs; that there is none is no error."""
     if arguments.limit < 1:
-        raise UsageError(f"--limit is {arguments.limit}, and must be at least 1", hint="give a number from 1 on")
+        raise UsageError(f"--limit is {arguments.limit}, and must be at least 1", hint="give 1 or more")
     store = open_store()
     found, problems = store.list()
     runs = found[: arguments.limit]
@@ -377,7 +377,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_result(runs_json(shown, problems, busy=frozenset(busy)))
     elif not shown and not problems:
-        write_result(f"There is no run of a pipeline yet; {FIRST_STEP}.\n")
+        write_result(f"No pipeline has been run yet; {FIRST_STEP}.\n")
     else:
         write_result(report.render_runs(shown, problems, **options.look_of(arguments.color)))
     if len(found) > len(runs) and not arguments.json:
@@ -492,7 +492,7 @@ def _go_on(work: Work, arguments: argparse.Namespace) -> int:
             stopped, run = error, display.run
             if isinstance(error, CodeloupeError):
                 again = f"`codeloupe pipeline resume {run.run_id}` continues from there"
-                display.say(f"the run {run.run_id} keeps what was done; {again}")
+                display.say(f"the finished work of the run {run.run_id} is stored; {again}")
     holder: Holder | None = None
     if stopped is not None:
         # What stopped it is the error to report.
@@ -508,6 +508,6 @@ def _go_on(work: Work, arguments: argparse.Namespace) -> int:
     if stopped is None:
         return _exit_code_of(run)
     done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
-    kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
+    kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and stored"
     note(f"interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues")
     return report.INTERRUPTED

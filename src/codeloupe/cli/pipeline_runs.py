@@ -24,8 +24,8 @@ from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore, Holder
 from codeloupe.store.sqlite import state_directory
 from codeloupe.system.regex import regex
 
-FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
-_LIST = "`codeloupe pipeline list` shows what there is"
+FIRST_STEP = "`codeloupe pipeline run FILE` starts the first"
+_LIST = "`codeloupe pipeline list` lists all runs"
 _LAST = regex(r"last(?:~([0-9]{1,6}))?")
 _MOST_LISTED = 8
 
@@ -62,7 +62,7 @@ def find_run(word: str) -> str:
     if last is not None:
         return _counted_back(int(last[1] or 0))
     if not word:
-        words = f"the id of the run is empty; there are:{_listed(_all_runs())}"
+        words = f"the id of the run is empty; runs to choose from:{_listed(_all_runs())}"
         raise UsageError(words, hint="give an id, the beginning of one, or `last`")
     # A run whose state cannot be read has a name all the same.
     store = open_store()
@@ -75,26 +75,26 @@ def find_run(word: str) -> str:
         names = [f"\n  {name}" for name in found[:_MOST_LISTED]]
         if len(found) > _MOST_LISTED:
             names.append(f"\n  and {len(found) - _MOST_LISTED} more")
-        words = f"{word!r} is the beginning of several runs:{''.join(names)}"
+        words = f"{word!r} matches several runs:{''.join(names)}"
         raise UsageError(words, hint="give more characters of one")
     raise _no_such_run(word, store)
 
 
 def _no_such_run(word: str, store: RunStore) -> RunNotFound:
     if not store.is_shared:
-        return RunNotFound(f"there is no run {word!r}", hint=_LIST)
+        return RunNotFound(f"no run {word!r}", hint=_LIST)
     hint = _LIST
     local = DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY)
     if local.matching(word):
-        hint = f"one of that name is in {local.name}; `codeloupe store migrate` copies it"
-    return RunNotFound(f"there is no run {word!r} in {store.name}", hint=hint)
+        hint = f"a run with that id is in {local.name}; `codeloupe store migrate` copies it"
+    return RunNotFound(f"no run {word!r} in {store.name}", hint=hint)
 
 
 def _counted_back(steps: int) -> str:
     """Return the id of the newest run, or of the one that is so many rows below it in `pipeline list`."""
     runs = _all_runs()
     if steps >= len(runs):
-        raise RunNotFound(f"there is no run last~{steps}: the oldest is last~{len(runs) - 1}", hint=_LIST)
+        raise RunNotFound(f"no run last~{steps}: the oldest is last~{len(runs) - 1}", hint=_LIST)
     return runs[steps].run_id
 
 
@@ -129,9 +129,9 @@ def run_to_retry(stage: str) -> FoundRun:
         if any(each.name == stage for each in record.stages):
             return load_run(record.run_id)
     if here:
-        words = f"no run of this repository has a stage {stage!r}; there are:{_listed(here)}"
+        words = f"no run of this repository has a stage {stage!r}; its runs:{_listed(here)}"
     else:
-        words = f"there is no run of this repository; elsewhere there are:{_listed(runs)}"
+        words = f"this repository has no run; runs elsewhere:{_listed(runs)}"
     raise UsageError(words, hint="name a run and one of its stages: `codeloupe pipeline resume RUN --retry STAGE`")
 
 
@@ -144,7 +144,7 @@ def run_to_answer(verb: str) -> FoundRun:
     if here:
         words = f"several runs wait for an answer:{_listed(here)}"
     elif waiting:
-        words = f"no run of this repository waits for an answer; elsewhere there are:{_listed(waiting)}"
+        words = f"no run of this repository waits for an answer; runs that wait elsewhere:{_listed(waiting)}"
     else:
         raise UsageError("no run waits for an answer", hint="`codeloupe pipeline status` shows the last run")
     raise UsageError(words, hint=f"name one: `codeloupe pipeline {verb} RUN`")
@@ -152,7 +152,7 @@ def run_to_answer(verb: str) -> FoundRun:
 
 def choose_a_run(verb: str) -> NoReturn:
     """Raise UsageError with the newest runs, for a command that must not choose one itself."""
-    words = f"pipeline {verb} does not choose a run itself; there are:{_listed(_all_runs())}"
+    words = f"pipeline {verb} needs the id of a run; runs to choose from:{_listed(_all_runs())}"
     raise UsageError(words, hint=f"name one: `codeloupe pipeline {verb} RUN`")
 
 
@@ -179,7 +179,7 @@ def _all_runs() -> Sequence[RunRecord]:
         return runs
     if problems:
         raise StoreError(f"no run can be read: {next(iter(problems.values()))}", hint=_LIST)
-    raise RunNotFound("there is no run of a pipeline yet", hint=FIRST_STEP)
+    raise RunNotFound("no pipeline has been run yet", hint=FIRST_STEP)
 
 
 def _is_here(run: RunRecord) -> bool:

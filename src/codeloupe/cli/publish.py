@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Publish, say what was done, and return the exit code. Raises UsageError, StoreError and ForgeError."""
     set_up_logging()
     if arguments.max_comments < 0:
-        raise UsageError("--max-comments is less than nothing", hint="give 0 or more")
+        raise UsageError("--max-comments is negative", hint="give 0 or more")
     how = {name: getattr(arguments, name) for name in ("max_comments", "approve", "request_changes")}
     request = PublishRequest(
         pull_request=arguments.pr,

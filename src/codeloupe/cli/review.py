@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     context = context_of(arguments)
     outputs = verbs.outputs_of(arguments)
     if arguments.preview and any(output.format not in PREVIEW_FORMATS for output in outputs):
-        raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
+        raise UsageError("a preview is text or JSON", hint="remove --preview, or use --format json")
     if arguments.on_workers:
         from codeloupe.cli.jobs import review_on_workers
 
@@ -199,13 +199,13 @@ def _review(
             stored = display.answers_stored
             what = "no answer is stored yet"
             if stored:
-                what = f"{counted(stored, 'answer is', 'answers are')} stored and not asked for again"
+                what = f"{counted(stored, 'answer is', 'answers are')} stored and will not be requested again"
             raise verbs.Interrupted(what, arguments.command_line, "--resume") from None
     if not review.complete and review.passed:
         verbs.note("not everything was reviewed; on_incomplete lets it pass")
     if arguments.resume:
         asked, cached = review.usage.requests + review.usage.cached, review.usage.cached
-        said = "nothing of this review was in the ledger, so everything was asked again"
+        said = "no answer of this review was in the ledger, so every call was made again"
         if cached:
             said = f"resumed: {cached:,} of {counted(asked, 'answer')} came from the ledger"
         verbs.note(said if asked else "no agent call was needed", quiet=arguments.quiet)

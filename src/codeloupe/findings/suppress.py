@@ -210,11 +210,11 @@ class KnownEntries:
         if finding.line_start is not None:
             place = f"{finding.file}:{finding.line_start}"
         if is_here:
-            what = f"another finding than the one at {place}, which says something else or is more severe, and counts"
+            what = f"a different finding than the one at {place}, which counts: it differs or is more severe"
             self._remarks["baseline_other_finding", entry] = what
         else:
-            advice = "if the code was moved, change the file of the entry"
-            what = f"{entry.file}; the same was found in {finding.file}, and counts there; {advice}"
+            advice = "if the code has moved, change the file of the entry"
+            what = f"{entry.file}; the same finding in {finding.file} counts; {advice}"
             self._remarks["baseline_elsewhere", entry] = what
 
     def errors(self, lines_of: LinesOf) -> Iterator[ReviewError]:

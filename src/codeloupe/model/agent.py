@@ -84,6 +84,10 @@ class TokenUsage(Struct, frozen=True, kw_only=True):
     output_tokens: int = 0
 
 
+# The beginning of the note on a result whose changed files could not be determined.
+FILES_NOT_KNOWN = "the changed files could not be determined"
+
+
 class AgentResult(Struct, frozen=True, kw_only=True):
     """The result of one agent call. `error` is set if and only if `success` is false.
 

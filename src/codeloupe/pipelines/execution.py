@@ -19,7 +19,7 @@ from codeloupe.agents.calls.budget import UNPAID
 from codeloupe.agents.calls.schemas import no_answer
 from codeloupe.config.yaml import escape
 from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, CodeloupeError
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
+from codeloupe.model.agent import FILES_NOT_KNOWN, AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
 from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, StageDefinition, StageRequest
 from codeloupe.pipelines import artifacts as work
 from codeloupe.pipelines.artifacts import Collected, Snapshot, answer_name, listed, snapshot
@@ -82,8 +82,8 @@ async def execute_stage(
         agent=result.agent,
         model=result.model,
         notes=(
-            # A call outside of a repository says so; here the workspace is looked at instead.
-            *(note for note in result.notes if not note.startswith("which files changed is not known")),
+            # Outside a repository the caller does not know which files changed; the workspace of the stage shows them.
+            *(note for note in result.notes if not note.startswith(FILES_NOT_KNOWN)),
             *(f"{result.agent} was not allowed to use {one}" for one in dict.fromkeys(result.permission_denials)),
             *collected.notes,
         ),

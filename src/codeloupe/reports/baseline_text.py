@@ -23,7 +23,7 @@ def render_list(standing: Sequence[EntryStanding], *, review: str | None, **look
     """The entries and their states; `review` is the one that tells what is used, None when there was none."""
     page = Page(**look)
     if not standing:
-        return page.printed([f"{BASELINE_NAME} has no entries; `codeloupe baseline add` makes them."])
+        return page.printed([f"{BASELINE_NAME} has no entries; `codeloupe baseline add` adds some."])
     rows = [
         (
             (each.entry.fingerprint[:_SHORT], "cyan"),
@@ -57,7 +57,7 @@ def render_added(added: Sequence[BaselineEntry], renewed: Sequence[BaselineEntry
     ]
     first = f"{', '.join(filter(None, done))} in {BASELINE_NAME}:"
     if not added and not renewed:
-        first = f"Nothing to add: no finding of that review counts that is not in {BASELINE_NAME}."
+        first = f"Nothing to add: every finding of that review that counts is already in {BASELINE_NAME}."
     return _done(first, [(entry, "") for entry in (*added, *renewed)], ascii_only=ascii_only)
 
 

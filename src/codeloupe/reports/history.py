@@ -135,7 +135,7 @@ def render_comparison(comparison: Comparison, earlier: ReviewRecord, later: Revi
         ("Still open", "", comparison.still_open),
         ("Fixed", "", comparison.fixed),
         ("Set aside", ", refuted, dismissed or suppressed since", comparison.set_aside),
-        ("Unknown", ", not looked at again in the later review", comparison.unknown),
+        ("Unknown", ", not checked in the later review", comparison.unknown),
     ]
     lines: list[Text | str] = []
     for word, record in (("from", earlier), ("to", later)):

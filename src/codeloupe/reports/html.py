@@ -241,7 +241,7 @@ def _remarks(review: Review) -> Markup:
         _folded(wording.counted(len(problems), "problem"), problems, is_open=True),
         _folded(wording.counted(len(notes), "note"), notes, is_open=True),
         _folded("Failover", failovers, is_open=True),
-        _folded(f"{wording.counted(len(left_out), 'file')} left out on purpose", left_out),
+        _folded(f"{wording.counted(len(left_out), 'file')} skipped on purpose", left_out),
     ]
     return joined(parts)
 

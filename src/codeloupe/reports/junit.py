@@ -77,7 +77,7 @@ def _review_cases(review: Review) -> Iterator[dict[str, str]]:
         yield _case(name, "skipped" if review.passed else "error", gap.kind, why, text)
     for skip in review.left_out:
         why = plain_line(skip.describe(), longest=_LONGEST_LINE)
-        yield _case(f"left out: {terminal(skip.file)}", "skipped", why=why)
+        yield _case(f"skipped: {terminal(skip.file)}", "skipped", why=why)
 
 
 def _finding_case(review: Review, finding: Finding) -> dict[str, str]:

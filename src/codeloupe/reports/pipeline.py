@@ -106,7 +106,7 @@ def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
     waits, failed, outdated = [], [], []
     for stage in run.stages:
         again = f"{resume} --retry {quote(stage.name)}"
-        retry = (again, "tries it again; add --note to say what to do differently")
+        retry = (again, "retries it; add --note to say what to do differently")
         if stage.state is StageState.FAILED:
             failed.append(retry)
         elif stage.state is StageState.COMPLETED and stage.outdated:
@@ -116,7 +116,7 @@ def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
             words += " --resume" if run.state is StageState.AWAITING_APPROVAL else ""
             advised = advised_command(stage)
             waits += [(f"{verb} approve {words}", "accepts its work and continues")] if has_work(stage) else []
-            waits.append((advised, "continues, once you have done what is said above") if advised else retry)
+            waits.append((advised, "continues, once you have done what the message above says") if advised else retry)
             waits.append((f"{verb} reject {words}", "fails the stage"))
     if run.state is StageState.COMPLETED:
         apply = (f"git apply {quote(str(places.patch))}", "puts the result into your working tree")

@@ -165,7 +165,8 @@ def _gate_text(gate: GatePreview) -> str:
         case GateKind.COMMAND:
             return f"command {' '.join(definition.command)}: {limit}"
         case GateKind.CRITIC:
-            return f"critic by {who}: {limit}; accepted from a score of {definition.min_score} after the last attempt"
+            score = f"a score of {definition.min_score} or more"
+            return f"critic by {who}: {limit}; accepted with {score} after the last attempt"
         case GateKind.REVIEW:
             blocks = f" that fails on {definition.fail_on}" if definition.fail_on else ""
             return f"review by {gate.agent or 'the offline analysers'}{blocks}: {limit}"

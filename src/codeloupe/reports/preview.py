@@ -56,7 +56,7 @@ def render_preview_text(preview: Preview, layout: Layout) -> str:
     reviewed = [file for file in preview.files if file.reviewed]
     lines = page.wrap(Text(("Preview", BOLD), f": {page.clean(preview.scope.description)}"))
     lines += _section(page, "Would be reviewed", reviewed)
-    lines += _section(page, "Would be left out", _skipped(preview))
+    lines += _section(page, "Would be skipped", _skipped(preview))
     return page.printed([*lines, Text(), *_totals(page, preview, reviewed)])
 
 
@@ -183,7 +183,7 @@ def _totals(page: Page, preview: Preview, reviewed: list[PreviewFile]) -> list[T
         rows["Reviewer"] = page.clean("; ".join(map(reviewer_text, preview.reviewers)))
     if preview.units:
         calls = f"{counted(preview.calls, 'call')} for {counted(preview.units, 'unit')}"
-        rows["Calls"] = f"{calls}; verification and second questions come on top"
+        rows["Calls"] = f"{calls}; verification and follow-up questions are extra"
         rows["Tokens"] = f"about {preview.prompt_tokens_estimate:,} in the prompts"
     rows["Cost"] = page.clean(_cost_text(preview.cost))
     lines += page.rows(rows)

@@ -43,7 +43,7 @@ _NOTIFICATIONS = {
     "note": "A fact that the reader of the verdict should know.",
     "finding-without-file": "A finding names no file of the repository.",
     "failover": "An agent answered in place of another one.",
-    "file-left-out": "A file was left out on purpose.",
+    "file-left-out": "A file was skipped on purpose.",
 }
 
 

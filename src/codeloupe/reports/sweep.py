@@ -81,7 +81,7 @@ def _ending(sweep: CommitSweep) -> str:
     if sweep.exit_code == 3:
         return "Not every commit could be reviewed."
     has_gaps = any(commit.verdict is None for commit in sweep.commits)
-    return "Not every commit could be reviewed; accepted, since on_incomplete is pass." if has_gaps else ""
+    return "Not every commit could be reviewed; accepted, because on_incomplete is pass." if has_gaps else ""
 
 
 def render_sweep_text(sweep: CommitSweep, layout: Layout) -> str:

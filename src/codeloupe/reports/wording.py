@@ -181,7 +181,7 @@ def _why_incomplete(review: Review) -> str:
         if not review.omitted_blockers:
             reasons.append("nothing blocking found")
     if review.passed:
-        reasons.append("accepted, since on_incomplete is pass")
+        reasons.append("accepted, because on_incomplete is pass")
     return "; ".join(reasons)
 
 
@@ -194,9 +194,9 @@ def _why_nothing(review: Review) -> str:
         patterns = sorted({skip.detail for skip in skipped} - {NOT_INCLUDED})
         if not patterns:
             return f"no include pattern or path matches a changed file ({files} changed)"
-        return f"the exclude patterns leave out every changed file ({files}, {', '.join(patterns[:3])})"
+        return f"the exclude patterns skip every changed file ({files}, {', '.join(patterns[:3])})"
     kinds = Counter(skip.reason.value for skip in skipped).most_common()
-    return f"every changed file is left out ({', '.join(f'{count:,} {kind}' for kind, count in kinds)})"
+    return f"every changed file is skipped ({', '.join(f'{count:,} {kind}' for kind, count in kinds)})"
 
 
 class Standing(StrEnum):

@@ -177,7 +177,7 @@ class _Run:
         files = unit.files
         cut_files = _files_with_cut_lines(unit)
         if failure is None and cut_files:
-            reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(cut_files)}"
+            reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent truncated: {', '.join(cut_files)}"
             failure = Failure("line_too_long", shortened(reason))
             files = cut_files
         errors = self._invalid_items(unit, exchange.heard)

@@ -105,7 +105,7 @@ async def choose_reviewers(
                 one = ChosenReviewer(_info(name, "as requested", settings, first=first), (agent,))
         chosen.append(one)
     if "offline" in settings.lanes and all(one.info.type != "offline" for one in chosen):
-        chosen.append(_offline("beside the agent, as configured"))
+        chosen.append(_offline("next to the agent, as configured"))
     return tuple(chosen)
 
 
@@ -149,7 +149,7 @@ def _info(name: str, why: str, settings: Settings, *, first: str | None) -> Revi
     elif name == "api":
         model = model or settings.api_model
     if settings.model is not None and not is_meant:
-        why = f"{why}; uses {model or 'its own default model'}, since {settings.model} is meant for {first}"
+        why = f"{why}; uses {model or 'its own default model'}, because {settings.model} is meant for {first}"
     return ReviewerInfo(type=name, why=why, model=model)
 
 
@@ -157,7 +157,7 @@ def review_command(settings: Settings) -> tuple[str, ...]:
     """The program of the reviewer `command`. Raises ConfigError when none is named."""
     if not settings.review_command:
         hint = "set it in your own configuration file: review_command: [my-reviewer, --json]"
-        raise ConfigError("reviewer_type is command, but review_command names none", hint=hint)
+        raise ConfigError("reviewer_type is command, but review_command is not set", hint=hint)
     return settings.review_command
 
 

@@ -171,7 +171,7 @@ def found_program(name: str, hint: str) -> str:
     """Return the absolute path of a program, since it is started in another directory. Raise ProgramNotFound."""
     found = find_program(name)
     if found is None:
-        raise ProgramNotFound(f"there is no program {name}", program=name, hint=hint)
+        raise ProgramNotFound(f"the program {name} was not found", program=name, hint=hint)
     return str(Path(found).absolute())
 
 

@@ -36,8 +36,7 @@ def light_diff(parts: Iterable[UnitPart]) -> tuple[str, list[str]]:
         long_lines = sum(len(line.text) > MAX_LINE_BYTES for line in lines)
         if long_lines:
             notes.append(
-                f"{part.file.path}: {long_lines} line(s) longer than {MAX_LINE_BYTES:,} bytes were sent without their"
-                " ends"
+                f"{part.file.path}: {long_lines} line(s) longer than {MAX_LINE_BYTES:,} bytes were sent truncated"
             )
     return "\n".join(rows), notes
 

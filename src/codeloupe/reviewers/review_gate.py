@@ -43,8 +43,8 @@ from codeloupe.system.process import Command, Completed, program_environment, ru
 from codeloupe.system.regex import regex
 
 _GATE = "review-gate"
-_ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"
-_STALE = "a review of another change was left active; codeloupe starts its own"
+_ACTIVE = "a review was active in this session already; it was resolved, and its result was not used"
+_STALE = "a review of another change was still active; codeloupe starts its own"
 _SESSION_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # The gate asks the vendors' programs. They get their keys and the places of their logins, and no other secret.
 _LOGIN_NAMES = (
@@ -63,7 +63,7 @@ _LOGIN_NAMES = (
 # The exit codes with a verdict, and the meaning of other ones.
 _VERDICTS = {0: (Verdict.PASS,), 1: (Verdict.FAIL, Verdict.NEEDS_WORK)}
 _ENDINGS = {
-    2: (INVALID_ANSWER, "invalid answer: the gate could not read what its reviewers said"),
+    2: (INVALID_ANSWER, "invalid answer: the gate could not read the answers of its reviewers"),
     4: (FATAL, "the gate has no reviewers (install claude, codex or gemini)"),
     5: (FATAL, "the gate had an internal error"),
 }
@@ -96,7 +96,7 @@ class CerberusReviewer(ExternalReviewer):
         self, settings: Settings, repo: Path, state_directory: Path, *, info: ReviewerInfo, session_id: str | None
     ) -> None:
         if session_id is not None and not _SESSION_ID.fullmatch(session_id):
-            raise ValueError(f"{session_id!r} is not a session id: letters, digits, dots and dashes make one")
+            raise ValueError(f"{session_id!r} is not a session id: use letters, digits, dots and dashes")
         self._settings = settings
         self._repo = repo
         self._state_directory = state_directory
@@ -106,7 +106,9 @@ class CerberusReviewer(ExternalReviewer):
     def _refusal(self, plan: Plan) -> str:
         scope = plan.change.scope
         if not plan.trusted:
-            why = "it starts git and agents as the reviewed repository configures them, so it gets no untrusted change"
+            why = (
+                "it starts git and agents as the reviewed repository configures them, so it reviews no untrusted change"
+            )
             return f"{why} (choose another reviewer_type)"
         if scope.head is not None:
             return ""
@@ -141,7 +143,7 @@ class CerberusReviewer(ExternalReviewer):
             notes.append(_ACTIVE)
             await gate.resolve()
             if not await gate.spawn():
-                reason = "another review became active in this session (give it one of its own)"
+                reason = "another review became active in this session (use a separate session)"
                 return Reply(kind=FAILED, reason=reason)
         ending = await gate.wait()
         if ending.completed.exit_code in (_UNREADABLE_CODE, _TIMEOUT_CODE):
@@ -293,7 +295,7 @@ class _Gate:
 
 
 def _refused(what: str, completed: Completed, *, hint: str = "") -> ProcessFailed:
-    said = tail(f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}") or "it said nothing"
+    said = tail(f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}") or "it printed nothing"
     return ProcessFailed(f"{what}: {said}", program=_GATE, status=completed.exit_code, hint=hint)
 
 
@@ -306,13 +308,13 @@ async def _lock(state_directory: Path, repository: Path, *, deadline: float) -> 
         state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = (state_directory / f"{_GATE}-{name}.lock").open("ab")
     except OSError as error:
-        why = f"no lock can be made in {state_directory}, so another review may be running ({error.strerror})"
-        hint = "set CODELOUPE_HOME to a directory that may be written"
+        why = f"a lock cannot be created in {state_directory}, so another review may be running ({error.strerror})"
+        hint = "set CODELOUPE_HOME to a writable directory"
         raise ProcessError(why, program=_GATE, hint=hint) from error
     with file:
         while not _is_locked(file.fileno()):
             if time.monotonic() >= deadline:
-                why = f"another review of {repository} by the {_GATE} did not end in time"
+                why = f"another review of {repository} by the {_GATE} did not finish in time"
                 raise ProcessTimedOut(why, program=_GATE, hint="wait for it, or raise the time limit")
             await asyncio.sleep(0.05)
         yield

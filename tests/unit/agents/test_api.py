@@ -110,7 +110,7 @@ def test_what_the_model_thought_aloud_is_not_its_answer_but_is_kept_with_it(api:
         error = failure_of(api, Text(draft), errors.OutputInvalid)
         assert isinstance(error, errors.OutputInvalid)
         assert (error.raw_output, error.output) == (draft, "")
-        assert "thought aloud" in str(error)
+        assert "it has reasoning, but no answer" in str(error)
 
 
 @every_vendor
@@ -161,9 +161,9 @@ def chat(content: str | None, *calls: tuple[str, str], finish: str = "tool_calls
         (chat(None, ("final_result", CLEAN)), "", ()),
         (chat("I looked.", ("final_result", CLEAN)), "", ()),
         (chat(None, ("final_result", CLEAN), ("final_result", FOUND)), "several answers", (FOUND,)),
-        (chat(None, ("report", FOUND), ("final_result", CLEAN)), "a tool that there is not: report", (FOUND,)),
-        (chat(CLEAN, ("report", FOUND)), "a tool that there is not: report", (FOUND,)),
-        (chat(CLEAN, ("report", "{]")), "a tool that there is not: report", ("{]",)),
+        (chat(None, ("report", FOUND), ("final_result", CLEAN)), "a call to an unknown tool: report", (FOUND,)),
+        (chat(CLEAN, ("report", FOUND)), "a call to an unknown tool: report", (FOUND,)),
+        (chat(CLEAN, ("report", "{]")), "a call to an unknown tool: report", ("{]",)),
     ],
 )
 def test_an_answer_with_any_part_but_text_and_one_answer_is_inexact(

@@ -51,10 +51,10 @@ async def test_without_limits_everything_may_be_spent_and_is_counted() -> None:
 @each(
     ("limits", "outcome", "words"),
     [
-        ({"max_usd": 1.0}, cost(1.25), "$1.2500 of $1.0000 are spent"),
+        ({"max_usd": 1.0}, cost(1.25), "$1.2500 of $1.0000 spent"),
         ({"max_tokens": 1000}, cost(0.1, 1200), "1,200 of 1,000 tokens"),
         ({"max_requests": 1}, cost(0.1), "1 of 1 requests"),
-        ({"deadline": 1.0}, cost(0.1), "the time of the run ended 0 s ago"),
+        ({"deadline": 1.0}, cost(0.1), "its time ran out 0 s ago"),
     ],
 )
 @virtually

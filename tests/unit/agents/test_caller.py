@@ -133,7 +133,7 @@ class TestAttempts:
         assert error.__notes__ == [
             "attempt 1: ConnectionFailed: the line was cut",
             "attempt 2: Overloaded: the service has no room",
-            "not tried again: it was tried 3 times",
+            "not retried: it was tried 3 times",
         ]
 
     @pytest.mark.requirement("R13")
@@ -195,7 +195,7 @@ class TestAttempts:
                 await asyncio.sleep(1e6)
                 raise AssertionError
 
-        with pytest.raises(errors.TimedOut, match="did not end by itself in 20 s"):
+        with pytest.raises(errors.TimedOut, match="did not finish within 20 s"):
             await call(Deaf(), request(timeout_seconds=20.0))
         assert virtual_clock() == pytest.approx(35.0)
 
@@ -203,7 +203,7 @@ class TestAttempts:
     def test_what_no_agent_should_do_becomes_one_of_the_family_with_its_cause(self) -> None:
         error = failure(Timed(outcome=KeyError("surprise")))
         assert isinstance(error, errors.Crashed)
-        assert "not known: KeyError: 'surprise'" in error.message
+        assert "failed unexpectedly: KeyError: 'surprise'" in error.message
         assert isinstance(error.__cause__, KeyError)
         assert error.hint
         error = failure(Timed(outcome=result(success=False, error="it broke", raw_output="raw")))
@@ -308,7 +308,7 @@ class TestOneAgentOfAChain:
         answer = await self.outcome(second, [first, second])
         assert isinstance(answer, AgentResult)
         assert [asked.model for asked in second.requests] == [None]
-        assert "not for claude-opus-5-5, which was meant for claude_cli" in answer.notes[0]
+        assert "used its own default model, because claude-opus-5-5 was meant for claude_cli" in answer.notes[0]
 
     @virtually
     async def test_a_missing_agent_is_started_once_unless_it_is_the_last(self) -> None:
@@ -388,14 +388,14 @@ class TestBudget:
         agent, by = ScriptedAgent([step]), caller(budget=spending(deadline=40.0))
         with pytest.raises(kind):
             await call(agent, by=by)
-        with pytest.raises(BudgetExhausted, match="the time of the run ended"):
+        with pytest.raises(BudgetExhausted, match="its time ran out"):
             await call(agent, by=by)
         assert virtual_clock() == pytest.approx(40.0)
         assert [asked.timeout_seconds for asked in agent.requests] == [40.0]
 
     def test_a_limit_that_the_agent_did_not_hold_is_noted(self) -> None:
-        unknown = "scripted does not report what it costs, so a budget cannot be enforced"
-        over = "the call cost $0.3000, more than the $0.1000 that were allowed"
+        unknown = "scripted does not report its cost, so a budget cannot be enforced"
+        over = "the call cost $0.3000, more than the allowed $0.1000"
         for cost, asked, budget, note in (
             (None, request(max_budget_usd=0.1), None, unknown),
             (None, request(), spending(max_usd=5.0), unknown),
@@ -435,7 +435,10 @@ class TestPlaces:
 
     @each(
         ("busy_seconds", "words", "end"),
-        [(500.0, "no place for another attempt", 20.0), (18.5, "no time is left for another attempt", 19.5)],
+        [
+            (500.0, "too little time was left for another attempt", 20.0),
+            (18.5, "no time is left for another attempt", 19.5),
+        ],
     )
     @virtually
     async def test_one_that_gets_no_place_again_in_time_has_timed_out(
@@ -501,7 +504,9 @@ def test_a_call_that_may_write_says_which_files_changed_and_others_are_not_looke
     watch.assert_awaited_once_with(Path())
     broken = AsyncMock(side_effect=errors.GitFailed("git failed", program="git", status=1))
     for failed in (broken, AsyncMock(return_value=broken)):
-        assert answered(agent, writing, watch=failed).notes == ("which files changed is not known: git failed",)
+        assert answered(agent, writing, watch=failed).notes == (
+            "the changed files could not be determined: git failed",
+        )
 
 
 def quotas(events: list[AgentEvent]) -> list[QuotaEnded]:
@@ -571,11 +576,11 @@ class TestQuotas:
     def test_a_wait_that_nobody_asked_for_is_as_long_as_the_time_of_the_call_allows(
         self, most: float, times: list[float]
     ) -> None:
-        assert "does not open again in our time" in failure(ScriptedAgent([rate_limited(1e300)])).message
+        assert "does not open again within ten years" in failure(ScriptedAgent([rate_limited(1e300)])).message
         agent = Timed(rate_limited())
         error = failure(agent, request(timeout_seconds=most))
         assert (agent.times, error.attempts) == (times, len(times))
-        assert any("not tried again" in note for note in error.__notes__)
+        assert any("not retried: " in note for note in error.__notes__)
 
     @pytest.mark.defect("L5")
     @virtually
@@ -640,7 +645,7 @@ class TestChains:
                 "set a key",
             ),
             ([MISSING], "the package is not here", "pip install it"),
-            ([], "no agent was named, so nothing was asked", "name at least one agent"),
+            ([], "no agent was named, so no call was made", "name at least one agent"),
         ],
     )
     @pytest.mark.defect("A8")
@@ -682,6 +687,6 @@ class TestChains:
         for first, second in (("agent_sdk", "codex"), ("codex", "claude_cli"), ("claude_cli", "api"), ("api", "codex")):
             reached, notes = second_of(first, second, asked)
             assert (reached.model, reached.fallback_model) == (None, None)
-            words = "was asked for its own default model, not for opus or haiku, which was meant for"
+            words = "used its own default model, because opus or haiku was meant for"
             assert notes == (f"{second} {words} {first}",)
         assert second_of("agent_sdk", "codex", request())[1] == ()

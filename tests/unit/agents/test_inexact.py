@@ -99,7 +99,7 @@ class TestCodex:
 
     def test_a_message_after_the_end_makes_the_answer_inexact(self) -> None:
         result = self.run(self.said(FOUND_TEXT), self.used(), self.END, self.said(CLEAN_TEXT))
-        assert_inexact(result, "went on after its end", FOUND_TEXT)
+        assert_inexact(result, "printed more after its result", FOUND_TEXT)
 
     @pytest.mark.defect("F11")
     def test_a_null_that_was_not_asked_for_stays_in_the_answer(self) -> None:
@@ -117,7 +117,9 @@ class TestCodex:
     def test_a_part_that_is_not_a_text_makes_the_answer_inexact(self) -> None:
         with pytest.raises(errors.OutputInvalid):
             self.run(self.said([FOUND_TEXT]), self.END)
-        assert_inexact(self.run(self.said([FOUND_TEXT]), self.said(CLEAN_TEXT), self.END), "not a text")
+        assert_inexact(
+            self.run(self.said([FOUND_TEXT]), self.said(CLEAN_TEXT), self.END), "a part of its answer that is not text"
+        )
 
 
 class TestGemini:
@@ -147,7 +149,7 @@ class TestGemini:
 
     def test_a_piece_that_is_not_a_text_makes_the_answer_inexact(self) -> None:
         result = self.run(self.said('{"findings": ['), self.said([json.dumps(FINDING)]), self.said("]}"), self.END)
-        assert_inexact(result, "not a text")
+        assert_inexact(result, "a part of its answer that is not text")
 
     @pytest.mark.defect("F8")
     def test_more_than_one_result_makes_the_run_a_failure(self) -> None:
@@ -235,7 +237,7 @@ class TestClaude:
     @pytest.mark.defect("F8")
     def test_a_success_counts_only_if_the_model_stopped_by_itself(self) -> None:
         for reason in ("max_tokens", "pause_turn", "of_a_later_version", 7):
-            assert_inexact(self.run(self.end(stop_reason=reason)), f"did not stop by itself: {reason}")
+            assert_inexact(self.run(self.end(stop_reason=reason)), f"did not end its answer normally: {reason}")
         for whole in ("end_turn", "tool_use", "stop_sequence", None):
             assert_can_be_exact(self.run(self.end(stop_reason=whole)))
 

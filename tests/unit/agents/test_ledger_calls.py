@@ -216,7 +216,7 @@ async def test_a_claim_that_was_left_is_taken_over_when_its_lease_ends_and_waiti
     assert 61 <= virtual_clock() <= 64
     began = virtual_clock()
     theirs.ledger.claim("other", lease_seconds=10_000.0)
-    words = "somebody else is asking scripted the same, and did not end within 5 minutes"
+    words = "another process is making the same call to scripted and did not finish within 5 minutes"
     with pytest.raises(TimedOut, match=words) as told:
         await ours.buy("other", patience_seconds=300)
     assert 300 <= virtual_clock() - began <= 303

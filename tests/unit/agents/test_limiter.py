@@ -154,7 +154,7 @@ class TestPause:
             for late in (waiting, Calls(places).one("b")):
                 with pytest.raises(RateLimited) as caught:
                     await late
-                quota = "the quota of scripted has ended; it opens again at 2030-01-01 02:00:01 UTC"
+                quota = "the quota of scripted is used up; it opens again at 2030-01-01 02:00:01 UTC"
                 assert quota in caught.value.message
                 assert (caught.value.retry_after_seconds, caught.value.attempts) == (7200, 0)
             assert virtual_clock() == 1
@@ -194,4 +194,4 @@ def test_lengths_and_moments_of_time_can_be_read() -> None:
     assert timing.opening(5400) == "it opens again at 2030-01-01 13:30:00 UTC (in 90 minutes)"
     for seconds in (-1.0, 1e12, math.inf, math.nan):
         assert timing.moment(seconds) is None
-        assert timing.opening(seconds) == "it does not open again in our time"
+        assert timing.opening(seconds) == "it does not open again within ten years"

@@ -245,7 +245,7 @@ def test_a_retry_of_the_program_ends_it_at_once(tmp_path: Path, work: Path) -> N
 def test_a_program_that_would_trust_the_repository_is_refused(tmp_path: Path, work: Path) -> None:
     for version in ("0.60.9", "0.9.0", "nonsense"):
         program = fake(tmp_path, "gemini", f"print({version!r})", version=version)
-        with pytest.raises(errors.NotInstalled, match=r"only from 0\.61 on") as raised:
+        with pytest.raises(errors.NotInstalled, match=r"only version 0\.61 or newer") as raised:
             run("gemini", program, request(working_dir=work))
         assert "npm install" in raised.value.hint
         assert not program.was_started

@@ -343,7 +343,7 @@ class TestClaude:
             assert isinstance(error, errors.InvalidRequest)
             assert not error.retryable
             assert "does not know the session" in error.message
-            assert "leave resume_session out" in error.hint
+            assert "remove resume_session" in error.hint
 
 
 class TestCodex:
@@ -351,11 +351,13 @@ class TestCodex:
         run = capture("codex", "answer")
         own = json.loads(run.lines[0])["thread_id"]
         assert run.replayed(request(resume_session=own.upper())).session_id == own
-        for asked in (
-            request(resume_session="01a1e194-efef-7572-9e0c-bae4611c8902"),
-            request(resume_session=own, fork_session=True),
+        other = "01a1e194-efef-7572-9e0c-bae4611c8902"
+        for asked, wanted in (
+            (request(resume_session=other), f"resume the session {other}"),
+            (request(resume_session=own, fork_session=True), f"fork the session {own}"),
         ):
-            assert "not what was asked" in error_of(run, asked).message
+            said = f"codex was asked to {wanted}, but continued in the session {own}"
+            assert error_of(run, asked).message == said
 
     def test_status_and_wait_are_those_of_the_last_reply_in_the_log_which_no_error_repeats(self) -> None:
         line = capture("codex", "status_429_retry_after").stderr

@@ -51,7 +51,7 @@ class TestSchemas:
             ({"type": "objekt"}, "at .*objekt"),
             ({"properties": []}, r"at \$\.properties"),
             ({"pattern": "("}, r"at \$\.pattern"),
-            ({"const": {1, 2}}, "cannot be written as JSON: set is no type of JSON"),
+            ({"const": {1, 2}}, "cannot be written as JSON: set is not a JSON type"),
             ({"const": float("nan")}, "cannot be written as JSON"),
             ({"$schema": {}}, "cannot be read as a schema"),
             ({"$ref": "https://example.invalid/schema.json"}, "nothing is fetched"),
@@ -85,7 +85,7 @@ class TestStructuredAnswers:
         answer = result(structured={"findings": [{"line": 3}, {"line": "x"}]}, raw_output="raw", session_id="s1")
         error = violation(answer)
         words, _, place = error.message.partition(": ")
-        assert words == "the answer of scripted is not what the schema asks for"
+        assert words == "the answer of scripted does not match the schema"
         said = '{"findings": [{"line": 3}, {"line": "x"}]}'
         assert place == f"at $.findings[1].line: 'x' is not of type 'integer'; it begins with: {said}"
         assert (error.raw_output, error.session_id, error.agent) == ("raw", "s1", "scripted")
@@ -114,7 +114,7 @@ class TestStructuredAnswers:
             inner = {"$id": f"{server.url}/inside/", "$ref": "root.json"}
             hidden = {"$id": "https://example.invalid/root.json", "items": inner}
             check_schema(hidden)
-            assert "refers to what is not in it" in violation(result(structured=[1]), hidden).message
+            assert "refers to something that is not in it" in violation(result(structured=[1]), hidden).message
             assert server.requests == ()
 
 

@@ -199,7 +199,7 @@ class TestTurns:
         again = asyncio.create_task(ask(one, agent, timeout_seconds=10.0))
         await asyncio.sleep(0.01)
         long = asyncio.create_task(ask(other, fleet.agent(seconds=100.0)))
-        with pytest.raises(TimedOut, match="there was no place for another attempt"):
+        with pytest.raises(TimedOut, match="too little time was left for another attempt"):
             await again
         await long
         assert fleet.is_empty()
@@ -355,7 +355,7 @@ class TestMoney:
         agent = ScriptedAgent([Delay(1.0, HELLO)], cost_usd=None)
         answers = await asyncio.gather(*(ask(caller, agent) for _ in range(7)))
         assert fleet.spent()["all"] == (0.0, 7, 7)
-        assert "does not report what it costs" in answers[0].notes[0]
+        assert "does not report its cost" in answers[0].notes[0]
         # An agent without a price does not stay alone for ever.
         assert agent.max_seen > 1
         with pytest.raises(AgentError):

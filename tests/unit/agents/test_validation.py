@@ -62,8 +62,8 @@ def test_a_bad_request_is_refused_in_words_before_anything_is_started() -> None:
         ({"tools": ("Read", "-x")}, "'-x' is not the name of a tool"),
         ({"tools": ("Read,Write",)}, "'Read,Write' is not the name of a tool"),
         ({"tools": ("",)}, "'' is not the name of a tool"),
-        ({"output_schema": {"type": "objekt"}}, "output_schema is no JSON Schema: at $.type"),
-        ({"output_schema": []}, "output_schema is no JSON Schema: it is of type list"),
+        ({"output_schema": {"type": "objekt"}}, "output_schema is not a valid JSON Schema: at $.type"),
+        ({"output_schema": []}, "output_schema is not a valid JSON Schema: it is of type list"),
         ({"prompt": b"x"}, "prompt is \"b'x'\" of type bytes"),
         ({"working_dir": "."}, "working_dir is '.' of type str"),
         ({"timeout_seconds": "30"}, "timeout_seconds is '30' of type str"),
@@ -71,9 +71,9 @@ def test_a_bad_request_is_refused_in_words_before_anything_is_started() -> None:
         ({"max_turns": 2.5}, "max_turns is '2.5' of type float"),
         ({"permission_mode": "plan"}, "permission_mode is 'plan' of type str"),
         ({"tools": "Read"}, "tools is 'Read' of type str"),
-        ({"tools": (1,)}, "tools, context or labels hold something else than text"),
-        ({"context": {"a": None}}, "tools, context or labels hold something else than text"),
-        ({"labels": {"a": 1}}, "tools, context or labels hold something else than text"),
+        ({"tools": (1,)}, "tools, context or labels contain something other than text"),
+        ({"context": {"a": None}}, "tools, context or labels contain something other than text"),
+        ({"labels": {"a": 1}}, "tools, context or labels contain something other than text"),
         ({"labels": ("a",)}, "of type tuple"),
         ({"context": ["a"]}, "context is"),
     ]
@@ -91,7 +91,7 @@ def test_the_working_directory_must_be_one(tmp_path: Path) -> None:
     for path, words in (
         (tmp_path / "gone", f"the working directory '{tmp_path / 'gone'}' does not exist"),
         (tmp_path / "file", "is not a directory"),
-        (tmp_path / ("x" * 5000), "cannot be looked at (File name too long)"),
+        (tmp_path / ("x" * 5000), "cannot be read (File name too long)"),
         (Path("a\0b"), "does not exist"),
     ):
         assert words in refusal(working_dir=path).message
@@ -104,12 +104,12 @@ def test_a_prompt_over_the_limit_is_refused_with_both_sizes_its_context_included
         (
             AgentLimits(prompt=PromptLimit(characters=1000)),
             {"prompt": "x" * 1001},
-            "has 1,001 characters; codex takes at most",
+            "has 1,001 characters; codex accepts at most",
         ),
         (
             AgentLimits(prompt=PromptLimit(bytes=1000)),
             {"prompt": "é" * 501},
-            "has 1,002 bytes; codex takes at most 1,000",
+            "has 1,002 bytes; codex accepts at most 1,000",
         ),
         (AgentLimits(prompt=PromptLimit(bytes=10)), {"prompt": "12345", "context": {"abc": "def"}}, "has 18 bytes"),
     ):
@@ -124,7 +124,7 @@ def test_a_prompt_over_the_limit_is_refused_with_both_sizes_its_context_included
 def test_what_the_agent_cannot_do_is_refused() -> None:
     fork: dict[str, Any] = {"resume_session": "abc", "fork_session": True}
     rows: list[tuple[dict[str, Any], str]] = [
-        ({"max_turns": 3}, "codex has no limit of turns"),
+        ({"max_turns": 3}, "codex cannot limit its turns"),
         ({"max_budget_usd": 3.0}, "codex cannot stop at a cost"),
         ({"resume_session": "abc"}, "codex cannot resume a session"),
         ({"tools": ("Read",)}, "codex has no tools"),
@@ -139,5 +139,5 @@ def test_what_the_agent_cannot_do_is_refused() -> None:
         assert error.attempts == 0
         validate(request(**fields), ABLE, agent="codex")
     assert "cannot fork a session" in refusal(AgentLimits(resume=True), **fork).message
-    assert "no session to be forked" in refusal(ABLE, fork_session=True).message
+    assert "no session to fork" in refusal(ABLE, fork_session=True).message
     validate(request(**fork), ABLE, agent="codex")

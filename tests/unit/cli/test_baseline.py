@@ -51,7 +51,9 @@ def test_an_entry_is_renewed_when_it_is_named_or_expired_and_kept_when_all_are_a
     assert "Renewed 1 entry" in capsys.readouterr().out
     source = report(repository, review(*FOUND.findings, complete=False))
     baseline(repository, "add", "--all", "--reason", "third", *source)
-    assert "was not complete: what it did not look at is not in the baseline" in capsys.readouterr().err
+    assert (
+        "was not complete: findings in code that it did not review are not in the baseline" in capsys.readouterr().err
+    )
     known = {each.fingerprint: (each.reason, each.owner, str(each.expires)) for each in entries(repository)}
     assert known == {ONE: ("legacy code", "me", LATER), TWO: ("third", "", "None")}
     baseline(repository, "add", "--all", "--reason", "fourth", *source)
@@ -116,9 +118,9 @@ def test_without_a_saved_review_nothing_can_be_added_but_listed_and_pruned(
     with pytest.raises(UsageError, match="is stored"):
         baseline(repository, "add", ONE, "--reason", "x")
     assert baseline(repository, "list") == 0
-    assert "which entries are used is not known: no review that was made in" in capsys.readouterr().err
+    assert "cannot determine which entries are used: no review made in" in capsys.readouterr().err
     assert baseline(repository, "prune") == 0
-    assert "only expired entries were looked for" in capsys.readouterr().err
+    assert "only expired entries were checked" in capsys.readouterr().err
     assert entries(repository) == []
 
 

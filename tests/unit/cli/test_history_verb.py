@@ -96,7 +96,9 @@ def test_the_reviews_of_this_repository_are_listed_and_no_others(save: Save, run
 
 def test_what_makes_no_sense_is_refused(run: Run) -> None:
     numbers = (["list", "--limit", "0"], ["trends", "--weeks", "-1"], ["prune", "--keep", "-1"])
-    refused(run, *((words, "must be at least") for words in numbers), (["prune"], "nothing says what to remove"))
+    refused(
+        run, *((words, "must be at least") for words in numbers), (["prune"], "no reviews are selected for removal")
+    )
     ages = ("", "soon", "90x", "-3d", "1.5d", "9" * 30, "d90")
     refused(run, *((["prune", f"--older-than={age}"], "is not an age") for age in ages))
     refused(run, (["list", "--repo", "nowhere"], "no such directory"))

@@ -118,9 +118,9 @@ def test_the_options_name_the_commits(words: list[str], expected: dict[str, Any]
     ("words", "said"),
     [
         (["a..b", "--branch", "next"], "exclude each other"),
-        (["next"], "is no range"),
-        (["--branch", "a..b"], "is no branch"),
-        (["--max", "0"], "leaves no commit"),
+        (["next"], "is not a range of commits"),
+        (["--branch", "a..b"], "is a range, not a branch"),
+        (["--max", "0"], "--max is 0, and must be at least 1"),
     ],
 )
 def test_commits_that_mean_nothing_are_refused_with_a_way_out(words: list[str], said: str) -> None:

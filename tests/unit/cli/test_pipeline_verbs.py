@@ -87,10 +87,10 @@ class TestFinding:
             store.create(run(1, run_id=name))
         assert find_run("20260314-0912-a") == "20260314-0912-ab"
         assert find_run("20260315") == "20260315"
-        with pytest.raises(UsageError, match="beginning of several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
+        with pytest.raises(UsageError, match="matches several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
             find_run("20260314")
 
-        with pytest.raises(RunNotFound, match="there is no run '../../etc'"):
+        with pytest.raises(RunNotFound, match="no run '../../etc'"):
             find_run("../../etc")
 
     def test_no_run_yet_says_how_to_make_the_first(self, store: DirectoryRunStore) -> None:
@@ -147,7 +147,7 @@ class TestAnswers:
             call("resume", NAME, "--retry", "write", "--note", "shorter")
         goes_on = f"; process {os.getpid()} continues with it\n"
         assert ended.out == f"write of the run 00000001 is approved{goes_on}"
-        assert again.out == f"write of the run 00000001 is to be tried again{goes_on}"
+        assert again.out == f"write of the run 00000001 is to be retried{goes_on}"
         # A program gets the run on standard output, and the words beside it.
         assert (beside.run["run_id"], beside.run["busy"]) == (NAME, True)
         assert beside.err == f"codeloupe: write of the run 00000001 is rejected{goes_on}"
@@ -161,8 +161,8 @@ class TestAnswers:
             (("approve", NAME, "research"), "is not waiting for an answer; its state is completed", "mean write?"),
             (("reject", NAME, "print"), "is not waiting for an answer; its state is pending", "mean write?"),
             (("approve", NAME, "typo"), "has no stage 'typo'; it has research, write, print", "mean write?"),
-            (("approve", "nope", "write"), "there is no run 'nope'", "pipeline list"),
-            (("resume", NAME, "--retry", "print"), "cannot be tried again; its state is pending", "did you mean"),
+            (("approve", "nope", "write"), "no run 'nope'", "pipeline list"),
+            (("resume", NAME, "--retry", "print"), "cannot be retried; its state is pending", "did you mean"),
             (("resume", NAME, "--note", "x"), "--note is for --retry", "--retry STAGE"),
         ],
     )
@@ -336,7 +336,7 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
     assert f"`codeloupe pipeline resume {name} --accept-changes --retry one`" in refused.err
     approved = call("approve", name, "two", "--resume")
     assert approved.exit_code == 2
-    assert f"`codeloupe pipeline resume {name} --accept-changes`; your answer is kept until then" in approved.err
+    assert f"`codeloupe pipeline resume {name} --accept-changes`; your answer is stored until then" in approved.err
     open_store().take_approval(name, "two")
     accepted = call("resume", name, "--accept-changes", "--no-wait")
     assert "codeloupe: one: its work is from before its step changed" in accepted.err
@@ -379,7 +379,7 @@ def test_a_program_gets_the_run_as_it_is_and_a_person_reads_only_what_stopped_it
     ended = call("run", written(Path.cwd(), ONE % ""), *words)
     assert ended.exit_code == 3
     assert "No space left on device" in ended.err
-    assert "keeps what was done" in ended.err
+    assert "codeloupe: the finished work of the run " in ended.err
     if words:
         assert (ended.run["state"], ended.run["exit_code"]) == ("interrupted", 3)
     else:

@@ -87,7 +87,7 @@ def test_the_options_reach_the_review(stage: Stage, tmp_path: Path) -> None:
     [
         (Usage(requests=2, cached=7), "codeloupe: resumed: 7 of 9 answers came from the ledger"),
         (Usage(), "codeloupe: no agent call was needed"),
-        (Usage(requests=2), "codeloupe: nothing of this review was in the ledger, so everything was asked again"),
+        (Usage(requests=2), "codeloupe: no answer of this review was in the ledger, so every call was made again"),
     ],
 )
 def test_a_resumed_review_says_what_came_from_the_ledger(
@@ -111,7 +111,7 @@ def test_an_interrupted_review_says_what_is_kept_and_how_to_go_on(stage: Stage) 
     stored = AgentActivity("a.py", replace(ended, stored=True))
     lost = AgentActivity("b.py", ended)
     stage.events = [UnitsPlanned("codex", 3, 900), stored, lost]
-    kept = "1 answer is stored and not asked for again; `codeloupe review --resume -q` continues"
+    kept = "1 answer is stored and will not be requested again; `codeloupe review --resume -q` continues"
     with pytest.raises(KeyboardInterrupt, match=kept):
         run("--fresh", "-q")
 

@@ -343,7 +343,9 @@ def test_a_copy_of_the_code_in_another_file_counts_and_is_reported() -> None:
     assert known.entry_for(found(file="b.py")) is None
     told = errors_of(known, a="", b="")
     assert [error.kind for error in told] == ["baseline_unused", "baseline_elsewhere"]
-    assert told[1].message.startswith("the entry at codeloupe-baseline.yaml:5 is for a.py; the same was found in b.py")
+    assert told[1].message.startswith(
+        "the entry at codeloupe-baseline.yaml:5 is for a.py; the same finding in b.py counts"
+    )
 
 
 @pytest.mark.parametrize(("status", "applies"), [(FileStatus.RENAMED, True), (FileStatus.COPIED, False)])

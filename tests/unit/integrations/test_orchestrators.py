@@ -497,4 +497,4 @@ class TestWithoutAnAgent:
 
         first, second = asyncio.run(run())
         assert (first.passed, second.passed, len(agent.requests)) == (True, False, 1)
-        assert "1 of 1 requests are made" in (second.parse_error or "")
+        assert "1 of 1 requests used" in (second.parse_error or "")

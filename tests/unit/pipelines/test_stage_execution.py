@@ -17,7 +17,7 @@ from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.config.files import MAX_FILE_BYTES
 from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, OutputInvalid, StoreError, TimedOut
 from codeloupe.model import pipeline as model
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage
+from codeloupe.model.agent import FILES_NOT_KNOWN, AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage
 from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, CriticVerdict, Critique, GateKind, StageRequest
 from codeloupe.pipelines import execution
 from codeloupe.pipelines.execution import build_prompt, execute_stage, failure_usage, read_text
@@ -152,7 +152,7 @@ def test_what_it_cost_is_told(bench: Bench, fields: dict[str, Any], usage: Usage
 
 
 def test_notes_of_the_call_and_denied_tools_are_told(bench: Bench) -> None:
-    notes = ("which files changed is not known: no repository", "another agent answered")
+    notes = (f"{FILES_NOT_KNOWN}: no repository", "another agent answered")
     result = bench.answer(notes=notes, permission_denials=("Write ../../x", "Write ../../x", "Bash"))
     denied = [f"scripted was not allowed to use {tool}" for tool in ("Write ../../x", "Bash")]
     assert result.notes == ("another agent answered", *denied)

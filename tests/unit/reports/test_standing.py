@@ -26,12 +26,12 @@ def nothing(*skipped: SkippedFile) -> Review:
     [
         (GOOD, passed_review(), "PASS: nothing found"),
         (GOOD, empty_review(), f"{NOTHING}: no changes"),
-        (CAUTION, nothing(*LEFT_OUT), f"{NOTHING}: every changed file is left out (1 media, 1 lock file)"),
+        (CAUTION, nothing(*LEFT_OUT), f"{NOTHING}: every changed file is skipped (1 media, 1 lock file)"),
         (CAUTION, nothing(UNNAMED), f"{NOTHING}: no include pattern or path matches a changed file (1 file changed)"),
         (
             CAUTION,
             nothing(UNNAMED, EXCLUDED),
-            f"{NOTHING}: the exclude patterns leave out every changed file (2 files, by the pattern **)",
+            f"{NOTHING}: the exclude patterns skip every changed file (2 files, by the pattern **)",
         ),
         (GOOD, review(hidden_findings=1), "PASS: nothing found at or above min_severity=low"),
         (BAD, review(finding()), "FAIL: 1 finding at or above fail_on=high"),
@@ -45,7 +45,7 @@ def nothing(*skipped: SkippedFile) -> Review:
         (
             CAUTION,
             review(complete=False, exit_code=0, policy=Policy(pass_when_incomplete=True)),
-            f"{ALL_BUT}; accepted, since on_incomplete is pass",
+            f"{ALL_BUT}; accepted, because on_incomplete is pass",
         ),
         (
             GOOD,

@@ -200,5 +200,5 @@ def test_what_does_not_count_is_shown_with_the_reason(name: str, changes: dict[s
 def test_the_end_of_a_strict_and_of_an_incomplete_sweep_is_told() -> None:
     assert "--strict fails on them" in text(MIXED)
     assert "Not every commit could be reviewed." in text(FAILED)
-    assert "accepted, since on_incomplete is pass" in text(replace(FAILED, exit_code=0))
-    assert "accepted, since on_incomplete is pass" in render_sweep_markdown(replace(FAILED, exit_code=0))
+    assert "accepted, because on_incomplete is pass" in text(replace(FAILED, exit_code=0))
+    assert "accepted, because on_incomplete is pass" in render_sweep_markdown(replace(FAILED, exit_code=0))

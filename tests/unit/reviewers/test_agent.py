@@ -352,7 +352,7 @@ def test_an_inexact_answer_from_the_ledger_is_not_the_last_word_of_an_agent(tmp_
 
 def test_the_end_of_a_line_that_was_not_sent_is_a_gap_in_its_own_file(tmp_path: Path) -> None:
     result, _ = result_of(tmp_path, answer(), files={"a.py": HIDDEN})
-    assert "sent without their ends" in reasons(result)["a.py"]
+    assert "were sent truncated" in reasons(result)["a.py"]
     files = {"a.py": "x = 1\n", "b.py": HIDDEN, "c.py": "y = 2\n", "d.py": HIDDEN}
     result, agent = result_of(tmp_path, answer(), files=files)
     assert len(agent.requests) == 1

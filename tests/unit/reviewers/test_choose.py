@@ -131,13 +131,13 @@ def models(**settings: Any) -> dict[str, tuple[str | None, str]]:
 def test_a_named_model_goes_to_the_first_reviewer_with_an_agent_and_to_those_of_its_vendor() -> None:
     found = models(reviewers=("claude_cli", "agent_sdk", "codex", "gemini"), model="opus")
     assert found["claude_cli"] == found["agent_sdk"] == ("opus", "as requested")
-    other = "as requested; uses its own default model, since opus is meant for claude_cli"
+    other = "as requested; uses its own default model, because opus is meant for claude_cli"
     assert found["codex"] == found["gemini"] == (None, other)
     # The first that asks a model, and not the first reviewer.
     assert models(reviewers=("offline", "codex"), model="gpt-5")["codex"] == ("gpt-5", "as requested")
 
 
-@each(("named", "why"), [(None, "as requested"), ("gpt-5", "since gpt-5 is meant for codex")])
+@each(("named", "why"), [(None, "as requested"), ("gpt-5", "because gpt-5 is meant for codex")])
 def test_a_reviewer_keeps_the_model_that_the_settings_have_for_it_alone(named: str | None, why: str) -> None:
     own = {"api_model": "openai:small", "agent_sdk_reviewer_model": "haiku"}
     found = models(reviewers=("codex", "api", "agent_sdk"), model=named, **own)

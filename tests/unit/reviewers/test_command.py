@@ -203,13 +203,13 @@ def test_a_program_that_is_not_there_is_named_and_one_of_the_reviewed_tree_is_no
     edited: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = review(CommandReviewer(("no-such-reviewer",), info=INFO), edited)
-    assert failure(outcome).startswith("there is no program no-such-reviewer")
+    assert failure(outcome).startswith("the program no-such-reviewer was not found")
     assert outcome.errors[0].kind == "fatal"
     edited.write("my-linter", "#!/bin/sh\necho '{\"findings\": []}'\n", executable=True)
     monkeypatch.chdir(edited.path)
     monkeypatch.setenv("PATH", f":.:{os.environ['PATH']}")
     outcome = review(CommandReviewer(("my-linter",), info=INFO), edited, tree=edited.path, exclude=("my-linter",))
-    assert failure(outcome).startswith("there is no program my-linter")
+    assert failure(outcome).startswith("the program my-linter was not found")
     with pytest.raises(ValueError, match="at least the name"):
         CommandReviewer((), info=INFO)
 

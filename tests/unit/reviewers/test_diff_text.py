@@ -87,5 +87,5 @@ def test_a_very_long_line_is_cut_with_a_note() -> None:
     text, notes = light_diff([UnitPart(file, file.hunks)])
     assert "x [cut: 1,234 more bytes]\n+short" in text
     assert len(text) < MAX_LINE_BYTES + 200
-    assert notes == ["src/a.py: 1 line(s) longer than 8,000 bytes were sent without their ends"]
+    assert notes == ["src/a.py: 1 line(s) longer than 8,000 bytes were sent truncated"]
     assert shown_line(b"x" * MAX_LINE_BYTES) == "x" * MAX_LINE_BYTES

@@ -138,7 +138,7 @@ class TestReviewPrompt:
         )
         assert prompt.notes == (
             "the context was cut to 4,000 bytes",
-            "src/a.py: 1 line(s) longer than 8,000 bytes were sent without their ends",
+            "src/a.py: 1 line(s) longer than 8,000 bytes were sent truncated",
         )
 
     def test_the_fixed_part_has_at_most_800_tokens(self) -> None:

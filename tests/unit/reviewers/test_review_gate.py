@@ -192,7 +192,7 @@ def test_answers_that_the_gate_could_not_read_are_asked_for_once_more(committed:
     assert (gate.verbs, outcome.units_failed) == (ONCE * 2, ())
     assert "the first attempt failed: " in outcome.errors[0].message
     again = FakeGate(tmp_path / "again", unreadable, unreadable, ending(0, "PASS"))
-    reason = "invalid answer: the gate could not read what its reviewers said: gemini: invalid_output"
+    reason = "invalid answer: the gate could not read the answers of its reviewers: gemini: invalid_output"
     assert (failure(review(again, committed)), again.verbs) == (reason, ONCE * 2)
 
 
@@ -214,7 +214,7 @@ def test_a_review_that_is_active_already_is_resolved_and_our_own_is_started(
     outcome = review(gate, committed, session="session-7")
     assert gate.verbs == ["spawn-code-review", "resolve", *ONCE]
     assert (len(outcome.claims), outcome.units_failed) == (1, ())
-    assert "its result was not taken" in outcome.errors[0].message
+    assert "its result was not used" in outcome.errors[0].message
 
 
 def test_a_gate_that_refuses_is_quoted(committed: Committed, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_nothing_is_started_for_an_untrusted_change_or_without_a_lock(committed:
     (tmp_path / "state").write_text("a file in its place")
     gate = FakeGate(tmp_path / "gate")
     assert "untrusted" in failure(review(gate, committed, trusted=False))
-    assert "no lock can be made" in failure(review(gate, committed))
+    assert "a lock cannot be created" in failure(review(gate, committed))
     assert gate.calls == []
     for session in ("", "../../x", "-x", "a b", "a\0", "x" * 200):
         with pytest.raises(ValueError, match="not a session id"):
@@ -264,7 +264,7 @@ def test_nothing_is_started_for_an_untrusted_change_or_without_a_lock(committed:
 @pytest.mark.requirement("V14")
 def test_a_gate_that_is_not_installed_is_named(committed: Committed) -> None:
     outcome = review(None, committed, SCOPE)
-    assert failure(outcome).startswith("there is no program review-gate (install ")
+    assert failure(outcome).startswith("the program review-gate was not found (install ")
     assert outcome.errors[0].kind == "fatal"
 
 

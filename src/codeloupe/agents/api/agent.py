@@ -48,7 +48,7 @@ _CHOOSE = "set api_model, or give --model, such as anthropic:claude-opus-4-8, op
 _TOOL = "final_result"
 _WRAPPED = "answer"
 _loading = threading.Lock()
-_SILENT = kinds.Kind(errors.TimedOut, "got nothing from the service in time", "raise the limit of silence")
+_SILENT = kinds.Kind(errors.TimedOut, "got nothing from the service in time", "raise the idle timeout")
 _BROKEN = kinds.Kind(errors.OutputInvalid, "got an error from the model", "try again, or another model")
 # Services tell these apart only by their wording; a refused request holds no words of a model.
 _BY_TEXT = kinds.patterns(
@@ -377,7 +377,7 @@ def _answer(response: Any, target: Target, schema: Mapping[str, Any] | None) -> 
             said = json.dumps(value, ensure_ascii=False)
         return replace(found, text=said, value=value)
     if not said.strip():
-        problem = "it thought aloud and then said nothing" if text.strip() else "it is empty"
+        problem = "it has reasoning, but no answer" if text.strip() else "it is empty"
         raise _no_answer(problem, target, raw=raw, answered=answered)
     return found
 
@@ -396,7 +396,7 @@ def _why_inexact(response: Any) -> str:
         if part.part_kind == "tool-call" and part.tool_name == _TOOL:
             answers += 1
         elif part.part_kind == "tool-call":
-            return f"{NAME} got a call of a tool that there is not: {kinds.one_line(part.tool_name)}"
+            return f"{NAME} got a call to an unknown tool: {kinds.one_line(part.tool_name)}"
         elif part.part_kind not in ("text", "thinking"):
             return f"{NAME} got a part that it cannot read: {part.part_kind}"
     return f"{NAME} got several answers" if answers > 1 else ""
@@ -454,7 +454,7 @@ def _call_failed(error: Exception, target: Target) -> errors.AgentError:
 
 def _failed(kind: kinds.Kind, target: Target, *, text: str = "", **known: Any) -> errors.AgentError:
     """The error of a failure, with what is known of the service in its words."""
-    program = replace(_PROGRAM, log_in=f"{target.vendor.set_key} to a key that is valid")
+    program = replace(_PROGRAM, log_in=f"{target.vendor.set_key} to a valid key")
     if kind in (kinds.UNREACHED, kinds.INVALID):
         text = f"{target.url}: {text}"
     if kind is _SILENT:

@@ -78,16 +78,16 @@ class RunBudget:
         requests = spent.requests + self._running.requests
         late = self._clock() - self.deadline if self.deadline < math.inf else -math.inf
         reached = (
-            (spent.usd >= most[0], f"${spent.usd:.4f} of ${most[0]:.4f} are spent", "max_budget_usd"),
-            (spent.tokens >= most[1], f"{spent.tokens:,} of {most[1]:,} tokens are used", "max_tokens"),
-            (requests >= most[2], f"{requests:,} of {most[2]:,} requests are made", "max_requests"),
-            (late >= 0, f"the time of the run ended {readable(late)} ago", "the time"),
+            (spent.usd >= most[0], f"${spent.usd:.4f} of ${most[0]:.4f} spent", "max_budget_usd"),
+            (spent.tokens >= most[1], f"{spent.tokens:,} of {most[1]:,} tokens used", "max_tokens"),
+            (requests >= most[2], f"{requests:,} of {most[2]:,} requests used", "max_requests"),
+            (late >= 0, f"its time ran out {readable(late)} ago", "the time limit"),
         )
         note = f" ({spent.unknown_costs} more requests did not report their cost)" if spent.unknown_costs else ""
         for is_reached, what, limit in reached:
             if is_reached:
-                message = f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}"
-                hint = f"what was answered before is kept; raise {limit} to go on"
+                message = f"the budget of this run is used up, so {agent} was not called: {what}{note}"
+                hint = f"raise {limit} and run again; earlier answers are stored"
                 raise errors.BudgetExhausted(message, agent=agent, hint=hint, attempts=0)
         if self._within is not None:
             self._within.check(agent=agent)

@@ -29,7 +29,15 @@ from codeloupe.agents.calls.retry import Attempts, RetryPolicy
 from codeloupe.agents.calls.transcript import label_of, log_answer, log_failed_call, log_prompt
 from codeloupe.agents.calls.validation import validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, RateLimited
-from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, FellBack, same_vendor
+from codeloupe.model.agent import (
+    FILES_NOT_KNOWN,
+    AgentFinished,
+    AgentRequest,
+    AgentResult,
+    AgentStarted,
+    FellBack,
+    same_vendor,
+)
 from codeloupe.model.ports import Agent, AgentEventSink
 
 if TYPE_CHECKING:
@@ -194,7 +202,7 @@ class AgentCaller:
                     break
         if failures:
             raise _failure_of_all(failures)
-        raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
+        raise InvalidRequest("no agent was named, so no call was made", agent="none", hint="name at least one agent")
 
     async def _ask(
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, chain: Sequence[Agent]
@@ -204,8 +212,7 @@ class AgentCaller:
         asked = " or ".join(filter(None, (request.model, request.fallback_model)))
         if asked and not same_vendor(agent.name, first):
             request = replace(request, model=None, fallback_model=None)
-            own = f"{agent.name} was asked for its own default model"
-            notes.append(f"{own}, not for {asked}, which was meant for {first}")
+            notes.append(f"{agent.name} used its own default model, because {asked} was meant for {first}")
         try:
             validate(request, agent.limits, agent=agent.name)
             sent, masked = masked_request(request) if self.options.mask_prompts else (request, ())
@@ -247,15 +254,15 @@ class AgentCaller:
                 return replace(result, files_changed=tuple(dict.fromkeys(files)))
         except CodeloupeError as error:
             unknown = error.message
-        return replace(result, notes=(*result.notes, f"which files changed is not known: {unknown}"))
+        return replace(result, notes=(*result.notes, f"{FILES_NOT_KNOWN}: {unknown}"))
 
     def _notes_on_cost(self, result: AgentResult, request: AgentRequest) -> tuple[str, ...]:
         cost, most = result.total_cost_usd, request.max_budget_usd
         limits_money = self.budget.limits_money or (self.shared is not None and self.shared.limits_money)
         if cost is None and (most is not None or limits_money):
-            return (f"{result.agent} does not report what it costs, so a budget cannot be enforced",)
+            return (f"{result.agent} does not report its cost, so a budget cannot be enforced",)
         if cost is not None and most is not None and cost > most:
-            return (f"the call cost ${cost:.4f}, more than the ${most:.4f} that were allowed",)
+            return (f"the call cost ${cost:.4f}, more than the allowed ${most:.4f}",)
         return ()
 
 

@@ -48,21 +48,21 @@ UNREACHED = Kind(
 TOO_LONG = Kind(
     errors.PromptTooLong,
     "was given a prompt that is too long",
-    "shorten the prompt or its context, or use an agent that takes more; effort: high makes smaller units",
+    "shorten the prompt or its context, or use an agent that accepts more; effort: high makes smaller units",
 )
 CUT_OFF = Kind(errors.OutputInvalid, "was cut off in the middle of its answer", "ask for a shorter answer")
-EMPTY = Kind(errors.OutputInvalid, "ended well, but its answer is empty", "ask again, or with another prompt or model")
+EMPTY = Kind(errors.OutputInvalid, "finished, but its answer is empty", "ask again, or with another prompt or model")
 REFUSED = Kind(
-    errors.Refused, "was refused an answer by the model or its safeguards", "rephrase the request, or ask another model"
+    errors.Refused, "got a refusal from the model or its safeguards", "rephrase the request, or ask another model"
 )
 INVALID = Kind(errors.InvalidRequest, "sent a request that the service rejected")
 UNKNOWN_SESSION = Kind(
-    *(errors.InvalidRequest, "does not know the session that is to be resumed"),
-    hint="leave resume_session out, or keep sessions and give the session_id of an earlier result",
+    *(errors.InvalidRequest, "does not know the session to resume"),
+    hint="remove resume_session, or keep sessions and give the session_id of an earlier result",
 )
-SEVERAL_RESULTS = Kind(errors.Crashed, "gave more than one result", "try again; the raw output is kept")
+SEVERAL_RESULTS = Kind(errors.Crashed, "gave more than one result", "try again; the raw output is stored")
 TURNS = Kind(errors.TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less")
-TOO_OLD = Kind(errors.NotInstalled, "does not know a flag that keeps it safe: it is too old")
+TOO_OLD = Kind(errors.NotInstalled, "is too old: it does not know a flag that keeps it safe")
 WITHOUT_NODE = Kind(errors.NotInstalled, "needs Node.js, which is not on the PATH", "install Node.js 20 or newer")
 _BY_STATUS = {
     **dict.fromkeys((401, 402, 403), NOT_LOGGED_IN), 408: UNREACHED, 413: TOO_LONG, 429: LIMITED,

@@ -90,10 +90,9 @@ class LedgerCalls:
             if kept is not None or key in self._claimed:
                 return kept
             if clock() - started > patience_seconds:
-                message = (
-                    f"somebody else is asking {agent} the same, and did not end within {readable(patience_seconds)}"
-                )
-                raise TimedOut(message, agent=agent, hint="wait for it, give more time, or ask again", attempts=0)
+                patience = readable(patience_seconds)
+                message = f"another process is making the same call to {agent} and did not finish within {patience}"
+                raise TimedOut(message, agent=agent, hint="wait for it, raise the time limit, or try again", attempts=0)
             await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
 

@@ -38,7 +38,7 @@ class Timing(Struct, frozen=True, kw_only=True):
         """When something opens again, for a message."""
         moment = self.moment(seconds_from_now)
         if moment is None:
-            return "it does not open again in our time"
+            return "it does not open again within ten years"
         return f"it opens again at {moment:%Y-%m-%d %H:%M:%S %Z} (in {readable(seconds_from_now)})"
 
 
@@ -127,7 +127,7 @@ class Place:
         limiter = self._limiter
         left = limiter.opens_at - limiter.timing.clock()
         if left > self._patience_seconds:
-            message = f"the quota of {limiter.agent} has ended; {limiter.timing.opening(left)}"
+            message = f"the quota of {limiter.agent} is used up; {limiter.timing.opening(left)}"
             hint = "wait until then, or use another agent"
             raise RateLimited(message, agent=limiter.agent, retry_after_seconds=left, hint=hint, attempts=0)
         return left

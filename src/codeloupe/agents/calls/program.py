@@ -214,7 +214,7 @@ class Reading(ABC):
         if message.problem:
             self.note_inexact(f"printed a line that could not be read: {message.problem}")
         if self.is_answered and not self.goes_on:
-            self.note_inexact("went on after its end")
+            self.note_inexact("printed more after its result")
         self.take(message)
 
     def note_end(self, completed: Completed) -> None:
@@ -231,7 +231,7 @@ class Reading(ABC):
     def said(self, message: Message, name: str) -> str:
         """Return a text of the agent. One that is not a text makes the answer inexact."""
         if not isinstance(message.get(name), str):
-            self.note_inexact("gave a part of its answer that is not a text")
+            self.note_inexact("gave a part of its answer that is not text")
         return message.text(name)
 
     def add_other_answer(self, text: str) -> None:
@@ -239,7 +239,7 @@ class Reading(ABC):
         if not text.strip():
             return
         if sum(map(len, self.other_answers)) + len(text) > _MAX_OTHER_CHARACTERS:
-            self.note_inexact("said more beside its answer than is kept")
+            self.note_inexact("printed more text besides its answer than can be stored")
             return
         self.other_answers += (text,)
 
@@ -302,7 +302,7 @@ class Reading(ABC):
             agent=self.agent,
             status=exit_code,
             stderr_tail=tail,
-            hint="run `codeloupe doctor`, and try again; the raw output is kept",
+            hint="run `codeloupe doctor`, and try again; the raw output is stored",
             raw_output=self.raw_output,
             session_id=self.session_id,
         )
@@ -475,7 +475,7 @@ class ProgramAgent(ABC):
         mode = request.permission_mode
         allowed = request.tools or () if self.tools is None else self.tools[mode]
         if missing := ", ".join(tool for tool in request.tools or () if tool not in allowed):
-            hint = f"leave tools out, or name some of: {', '.join(allowed)}"
+            hint = f"remove tools, or name some of: {', '.join(allowed)}"
             raise self._invalid(f"{self.name} has no {missing} in the permission mode {mode.value}", hint)
         if mode is PermissionMode.BYPASS:
             if not self.allow_bypass:
@@ -484,10 +484,10 @@ class ProgramAgent(ABC):
                     " this user can, and send anything anywhere",
                     "use acceptEdits; or set allow_bypass in your own configuration, and only in a sandbox",
                 )
-            warning = "%s bypasses all permissions in %s: it may do whatever this user can"
+            warning = "%s bypasses all permissions in %s: it can do anything that this user can"
             _log.warning(warning, self.name, request.working_dir)
         prompt = self._prompt_input(request)
-        what = f"the prompt, with all that {self.name} is sent beside it,"
+        what = f"the prompt, with everything else sent to {self.name},"
         refuse_length(prompt, self.limits, agent=self.name, what=what)
         return prompt
 
@@ -505,7 +505,7 @@ class ProgramAgent(ABC):
         """The program that a run starts. Raises NotInstalled, and NotLoggedIn where it is known not to have a login."""
         path = self.find()
         if self._has_login() is False:
-            message = f"{self.name} cannot be asked: {self._why_not_logged_in()}"
+            message = f"{self.name} cannot be called: {self._why_not_logged_in()}"
             raise errors.NotLoggedIn(message, agent=self.name, hint=self._how_to_log_in(path))
         return path
 
@@ -518,7 +518,7 @@ class ProgramAgent(ABC):
 
     def _why_not_logged_in(self) -> str:
         """Return why the program cannot authenticate."""
-        return "there is no key in the environment, and no login of the program"
+        return "no key is in the environment, and the program has no login"
 
     def _how_to_log_in(self, _path: Path) -> str:
         """Return what to do without a login."""
@@ -540,7 +540,7 @@ class ProgramAgent(ABC):
             return str(uuid.UUID(name))
         except ValueError as error:
             message = f"{self.name} cannot resume the session {name!r}: its sessions are named by UUIDs"
-            hint = "give the session_id of an earlier result, or leave resume_session out"
+            hint = "give the session_id of an earlier result, or remove resume_session"
             raise self._invalid(message, hint) from error
 
     def _keeps_session(self, request: AgentRequest) -> bool:

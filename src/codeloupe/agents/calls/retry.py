@@ -111,7 +111,7 @@ class Attempts:
                 if not waiting:
                     if self.waits_for_quota:
                         seconds = self.request.timeout_seconds
-                        error.add_note(f"not waited for: the time of the call is {readable(seconds)}")
+                        error.add_note(f"not waited for: the time limit of the call is {readable(seconds)}")
                     raise
             await self.timing.sleep(pause + self.timing.chance())
 
@@ -138,13 +138,13 @@ class Attempts:
                 delay = self.policy.delay_seconds(failure, number, chance=self.timing.chance(), left=left)
                 why_not = ""
                 if not failure.retryable:
-                    why_not = "trying again would not help"
+                    why_not = "a retry would not help"
                 elif number >= most:
-                    why_not = f"it was tried {number} times" if number > 1 else "it may be tried only once"
+                    why_not = f"it was tried {number} times" if number > 1 else "only one attempt is allowed"
                 elif (asked_wait_seconds(failure) or 0.0) > self.policy.rate_limit_max_seconds:
-                    why_not = f"the wait asked for is longer than {readable(self.policy.rate_limit_max_seconds)}"
+                    why_not = f"the requested wait is longer than {readable(self.policy.rate_limit_max_seconds)}"
                 elif delay + _SHORTEST_ATTEMPT_SECONDS > left:
-                    why_not = f"the time left, {readable(max(left, 0.0))}, does not hold another attempt"
+                    why_not = f"{readable(max(left, 0.0))} left is too short for another attempt"
                 retry_in = None if why_not else delay
                 self.emit(AttemptFailed(name, number, type(failure).__name__, failure.message, retry_in))
                 if why_not:
@@ -166,7 +166,7 @@ class Attempts:
         for number, earlier in enumerate(failures[:-1], start=1):
             error.add_note(f"attempt {number}: {type(earlier).__name__}: {earlier.message}")
         if error.retryable:
-            error.add_note(f"not tried again: {why_not}")
+            error.add_note(f"not retried: {why_not}")
         return error
 
     def _refuse_unusable(self) -> None:
@@ -182,7 +182,7 @@ class Attempts:
                 await place
         except TimeoutError as error:
             self.budget.check(agent=self.agent.name)
-            raise self._timed_out("there was no place for another attempt in the time that was left", 0) from error
+            raise self._timed_out("too little time was left for another attempt", 0) from error
 
     async def _attempt(self, number: int) -> AgentResult:
         agent, request = self.agent, self.request
@@ -209,7 +209,7 @@ class Attempts:
             self.unusable[agent.name] = None
         self.place.succeeded()
         if shared is not None and shared.problem:
-            note = f"what this call cost could not be recorded in the budget of the month: {shared.problem}"
+            note = f"the cost of this call could not be recorded in the monthly budget: {shared.problem}"
             result = replace(result, notes=(*result.notes, note))
         try:
             return await _checked_answer(result, request, agent)
@@ -257,18 +257,18 @@ class Attempts:
             raise
         except Exception as error:  # a vendor's library may raise anything, and every failure belongs to one family
             if guard.expired():
-                raise self._timed_out(f"it did not end by itself in {readable(request.timeout_seconds)}") from error
-            message = f"{name} failed in a way that is not known: {type(error).__name__}: {error}"
-            hint = "try again, or another agent; `codeloupe doctor` looks whether this one can be used"
+                raise self._timed_out(f"it did not finish within {readable(request.timeout_seconds)}") from error
+            message = f"{name} failed unexpectedly: {type(error).__name__}: {error}"
+            hint = "try again, or another agent; `codeloupe doctor` checks whether this one can be used"
             raise errors.Crashed(message, agent=name, hint=hint) from error
         if not result.success:
-            words = result.error or "it does not say why"
+            words = result.error or "no reason was given"
             raise errors.Crashed(f"{name} gave no answer: {words}", agent=name, raw_output=result.raw_output)
         return result
 
     def _timed_out(self, what: str, attempts: int = 1) -> errors.TimedOut:
         message = f"{self.agent.name} gave no answer in time: {what}"
-        hint = "give more time with timeout_seconds, or ask for less at once"
+        hint = "raise timeout_seconds, or ask for less at once"
         return errors.TimedOut(message, agent=self.agent.name, hint=hint, attempts=attempts)
 
 
@@ -304,7 +304,7 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
     # It takes some milliseconds for a long answer, so it is done beside the event loop.
     checked = await asyncio.to_thread(check_output, result, request.output_schema)
     if agent.limits.schema and result.structured is None:
-        note = f"{agent.name} gave its structured answer as text, and it was read from there"
+        note = f"{agent.name} gave its structured answer as text, which was parsed"
         return replace(checked, notes=(*checked.notes, note))
     return checked
 

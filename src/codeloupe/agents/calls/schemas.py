@@ -55,7 +55,7 @@ def validator_for(schema: Mapping[str, Any]) -> Any:
     def plain(value: object) -> dict[str, Any]:
         if isinstance(value, Mapping):
             return dict(value)
-        raise TypeError(f"{type(value).__name__} is no type of JSON")
+        raise TypeError(f"{type(value).__name__} is not a JSON type")
 
     try:
         text = json.dumps(schema, allow_nan=False, default=plain)
@@ -71,9 +71,9 @@ def violation(value: Any, validator: Any) -> str:
     except RecursionError:
         return "the schema refers to itself without end"
     except OverflowError as error:
-        return f"it holds a number that is too large: {error}"
+        return f"it contains a number that is too large: {error}"
     except importlib.import_module("referencing.exceptions").Unresolvable as error:
-        return f"the schema refers to what is not in it: {one_line(str(error))}"
+        return f"the schema refers to something that is not in it: {one_line(str(error))}"
     return f"at {worst.json_path}: {one_line(worst.message)}" if worst else ""
 
 
@@ -187,8 +187,8 @@ def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
         reason = str(error)
     if not reason:
         return replace(result, structured=value)
-    hint = "make the schema or the prompt simpler, or ask another model; the raw output is kept"
-    why = f"is not what the schema asks for: {reason}; it begins with: {_beginning(said)}"
+    hint = "make the schema or the prompt simpler, or ask another model; the raw output is stored"
+    why = f"does not match the schema: {reason}; it begins with: {_beginning(said)}"
     raise no_answer(result, why, hint, output=said)
 
 

@@ -122,7 +122,7 @@ class SharedCalls:
                 self.limits.end(wanted, ending)
             except StoreError as error:
                 self._unrecorded.append((wanted, ending))
-                _log.warning("the end of a request could not be recorded, which is tried again: %s", error)
+                _log.warning("the end of a request could not be recorded, and will be retried: %s", error)
                 return error.message
             return ""
 

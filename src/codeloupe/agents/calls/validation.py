@@ -54,7 +54,7 @@ def refuse_length(
     )
     for size, most, unit in sizes:
         if most is not None and size > most:
-            message = f"{what} has {size:,} {unit}; {agent} takes at most {most:,}"
+            message = f"{what} has {size:,} {unit}; {agent} accepts at most {most:,}"
             raise PromptTooLong(message, agent=agent, hint=TOO_LONG.hint, attempts=0)
 
 
@@ -77,7 +77,7 @@ def _types(request: AgentRequest) -> _Problems:
     pairs: tuple[tuple[object, object], ...] = (*request.context.items(), *request.labels.items())
     parts: tuple[object, ...] = (*(request.tools or ()), *(part for pair in pairs for part in pair))
     if not all(isinstance(part, str) for part in parts):
-        yield "tools, context or labels hold something else than text", "give texts"
+        yield "tools, context or labels contain something other than text", "use only strings"
 
 
 def _texts(request: AgentRequest) -> _Problems:
@@ -98,7 +98,7 @@ def _texts(request: AgentRequest) -> _Problems:
         if request.output_schema is not None:
             check_schema(request.output_schema)
     except SchemaError as error:
-        yield f"output_schema is no JSON Schema: {error}", "mend the schema, or leave it out"
+        yield f"output_schema is not a valid JSON Schema: {error}", "fix the schema, or remove it"
 
 
 def _values(request: AgentRequest) -> _Problems:
@@ -120,7 +120,7 @@ def _values(request: AgentRequest) -> _Problems:
         if not request.working_dir.absolute().is_dir():
             what = "is not a directory" if request.working_dir.exists() else "does not exist"
     except OSError as error:
-        what = f"cannot be looked at ({error.strerror})"
+        what = f"cannot be read ({error.strerror})"
     if what:
         yield f"the working directory {str(request.working_dir)!r} {what}", "give the path of an existing directory"
 
@@ -129,7 +129,7 @@ def _abilities(request: AgentRequest, limits: AgentLimits, agent: str) -> _Probl
     """What was asked that the agent cannot do: dropped silently, it would cost money for another answer than asked."""
     mode = request.permission_mode
     asked = (
-        (request.max_turns is not None, limits.turns, "max_turns", "has no limit of turns"),
+        (request.max_turns is not None, limits.turns, "max_turns", "cannot limit its turns"),
         (request.max_budget_usd is not None, limits.budget, "max_budget_usd", "cannot stop at a cost"),
         (request.resume_session is not None, limits.resume, "resume_session", "cannot resume a session"),
         (request.fork_session, limits.fork, "fork_session", "cannot fork a session"),
@@ -139,6 +139,6 @@ def _abilities(request: AgentRequest, limits: AgentLimits, agent: str) -> _Probl
     )
     for is_asked, is_able, name, words in asked:
         if is_asked and not is_able:
-            yield f"{agent} {words}", f"leave {name} out, or use another agent"
+            yield f"{agent} {words}", f"remove {name}, or use another agent"
     if request.fork_session and request.resume_session is None:
-        yield "there is no session to be forked", "name the session in resume_session, or leave fork_session out"
+        yield "there is no session to fork", "name the session in resume_session, or remove fork_session"

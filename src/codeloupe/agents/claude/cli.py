@@ -89,7 +89,7 @@ _ON = (
 )  # fmt: skip
 # All tools are there from the start: without the last one, the program adds one that stands for those to load later.
 _SETTINGS = {**dict.fromkeys(_ON, "1"), "MAX_STRUCTURED_OUTPUT_RETRIES": "2", "ENABLE_TOOL_SEARCH": "false"}
-_TOO_DEAR = kinds.Kind(errors.BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less")
+_TOO_DEAR = kinds.Kind(errors.BudgetExhausted, "reached the cost limit of the call", "raise the limit, or ask for less")
 _UNFIT = kinds.Kind(
     errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
 )
@@ -116,7 +116,10 @@ _BY_STDERR = kinds.patterns(
         "root/sudo privileges",
         kinds.Kind(errors.InvalidRequest, "does not bypass permissions for the user root", "run as another user"),
     ),
-    ("not a valid json schema", kinds.Kind(errors.InvalidRequest, "does not take this schema", "use a simpler schema")),
+    (
+        "not a valid json schema",
+        kinds.Kind(errors.InvalidRequest, "does not accept this schema", "use a simpler schema"),
+    ),
     ("exceeds 10mb", kinds.TOO_LONG),
 )
 _RESETS_AT = regex(r"limit reached\|(\d{9,11})\b")
@@ -243,7 +246,7 @@ class ClaudeReading(Reading):
             raise self.error(kinds.EMPTY, text, status=status)
         self._compare_answers(output, structured)
         if result.get("stop_reason") not in _WHOLE:
-            self.note_inexact(f"did not stop by itself: {result.get('stop_reason')}")
+            self.note_inexact(f"did not end its answer normally: {result.get('stop_reason')}")
         if is_share:
             note = "reports the cost of the whole session; this call's share is estimated from its tokens"
             self.notes.append(f"{self.agent} {note}")
@@ -323,7 +326,7 @@ class ClaudeReading(Reading):
         asked = delay_ms / 1000 if delay_ms > 700 else None
         if self.quota_opens_at is not None:
             asked = max(asked or 0.0, self.quota_opens_at - time.time())
-        text = "the connection was not made, or cut" if status is None else event.text("error")
+        text = "the connection failed, or was interrupted" if status is None else event.text("error")
         kind, raw = _kind(text, status, Message(terminal_reason="api_error")), _raw(event)
         raise self.error(kind, text, status=status, retry_after_seconds=asked, raw_output=raw, output="", model=None)
 
@@ -351,7 +354,7 @@ def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
     # A reply that is empty, or not what the API speaks, has no field of its own.
     if reason == "api_error":
         return kinds.UNREACHED
-    return kinds.Kind(errors.Crashed, f"ended without an answer ({reason})", "try again; the raw output is kept")
+    return kinds.Kind(errors.Crashed, f"ended without an answer ({reason})", "try again; the raw output is stored")
 
 
 def _raw(message: Message) -> str:
@@ -480,7 +483,7 @@ class ClaudeAgent(ProgramAgent):
         schema = {name: value for name, value in request.output_schema.items() if name != "$schema"}
         text = json.dumps(schema, default=dict)
         if len(text) > MAX_ARGUMENT_BYTES:
-            message = f"the schema has {len(text):,} bytes; {self.name} takes at most {MAX_ARGUMENT_BYTES:,}"
+            message = f"the schema has {len(text):,} bytes; {self.name} accepts at most {MAX_ARGUMENT_BYTES:,}"
             raise self._invalid(message, "use a smaller schema")
         return text
 

@@ -136,7 +136,7 @@ class AgentSdkAgent(ClaudeAgent):
         self, sdk: ModuleType, failure: Exception | None, passed: str, reading: ClaudeReading, stderr: deque[str]
     ) -> AgentError:
         if passed:
-            hint = "raise the limit of time or of silence, or ask for less at once"
+            hint = "raise the time limit or the idle timeout, or ask for less at once"
             return reading.error(Kind(TimedOut, f"{passed} and was ended", hint))
         if isinstance(failure, sdk.CLIJSONDecodeError):
             kind = Kind(OutputInvalid, "wrote a message that is broken or too large", "ask for a shorter answer")

@@ -109,7 +109,7 @@ _BELOW_STATUS = kinds.patterns(
     (r"request timed out|workspace routing discovery failed|network error|idle timeout", kinds.UNREACHED),
     (
         r"^(?:fatal|internal|sandbox) error|agent loop died|^turn aborted|^interrupted|no thread with id",
-        kinds.Kind(Crashed, "failed inside", "try again; the raw output is kept"),
+        kinds.Kind(Crashed, "failed inside", "try again; the raw output is stored"),
     ),
 )
 _BY_STDERR = kinds.patterns(
@@ -196,7 +196,8 @@ class CodexReading(Reading):
             raise self.error(kinds.SEVERAL_RESULTS)
         asked, had = request.resume_session, self.session_id
         if asked is not None and (asked.lower() == had) is request.fork_session:
-            what = f"went on in the session {had}, which is not what was asked of the session {asked}"
+            wanted = "fork" if request.fork_session else "resume"
+            what = f"was asked to {wanted} the session {asked}, but continued in the session {had}"
             raise self.error(replace(kinds.UNKNOWN_SESSION, what=what))
         if _LOGGED_REFUSAL.search(completed.stderr):
             raise self.error(kinds.REFUSED)
@@ -208,7 +209,7 @@ class CodexReading(Reading):
             with suppress(ValueError):
                 structured = without_fillers(parsed(self.output), schema)
         if asked is not None:
-            self.notes.append("codex counts the tokens of the whole session that was resumed")
+            self.notes.append("codex reports the tokens of the whole resumed session")
         return self.result(completed.seconds, num_turns=1, structured=structured, files_changed=tuple(self._files))
 
     def failed(self, text: str, *, stderr: str, now: datetime) -> AgentError:
@@ -378,7 +379,7 @@ def _without_trust(working_dir: Path) -> dict[str, Any]:
     try:
         str(start.resolve()).encode()
     except UnicodeEncodeError as error:
-        message = f"codex cannot be kept from trusting {str(start)!r}: the path is not UTF-8"
+        message = f"codex would trust {str(start)!r}, and this cannot be turned off: the path is not UTF-8"
         raise InvalidRequest(message, agent="codex", hint="use another agent, or another directory") from error
     places = (place for name in (start, start.resolve()) for place in (name, *name.parents))
     return {str(place): {"trust_level": "untrusted"} for place in places}

@@ -122,13 +122,13 @@ _DENIED_IN_WORDS = ("requires user confirmation", "Path not in workspace")
 _BLOCKED = "Blocked: command substitution detected"
 _DETAIL_NAMES = ("file_path", "dir_path", "path", "pattern", "command", "query", "include")
 _SENT_NOTHING = replace(
-    kinds.TOO_LONG, what="ended at once and sent nothing, as it does when a prompt does not fit the window of the model"
+    kinds.TOO_LONG, what="ended at once and sent nothing, as it does when a prompt exceeds the context window"
 )
-_UNKNOWN = kinds.Kind(Crashed, "ended without an answer", "try again; the raw output is kept")
+_UNKNOWN = kinds.Kind(Crashed, "ended without an answer", "try again; the raw output is stored")
 _SETTINGS_BROKEN = kinds.Kind(
     InvalidRequest,
     "cannot read its settings, which may be those in the working directory",
-    "mend .gemini/settings.json there, or use another agent",
+    "fix .gemini/settings.json there, or use another agent",
 )
 _BY_EXIT_CODE = {41: kinds.NOT_LOGGED_IN, 42: kinds.INVALID, 52: _SETTINGS_BROKEN, 53: kinds.TURNS, 55: kinds.TOO_OLD}
 _STATUS_IN_TEXT = regex(r'"code":\s?([45]\d\d)\b')
@@ -254,7 +254,7 @@ class GeminiReading(Reading):
         try:
             exact_value(self.output)
         except ValueError as error:
-            self.note_inexact(f"may have been cut off, which it does not report: {error}")
+            self.note_inexact(f"may have been cut off, but does not report it: {error}")
 
     def _begin_turn(self) -> None:
         if not self._is_answering:
@@ -386,7 +386,7 @@ class GeminiAgent(ProgramAgent):
         if self._wants_vertex():
             return "Vertex AI is chosen, but neither a key nor a project and a location are set"
         if self._has_google_login():
-            return "a personal Google login no longer works, since Google ended these logins in June 2026"
+            return "a personal Google login no longer works, because Google ended these logins in June 2026"
         if self.source.get("GOOGLE_API_KEY"):
             return "GOOGLE_API_KEY is for Vertex AI, which is not chosen"
         return super()._why_not_logged_in()
@@ -420,8 +420,8 @@ class GeminiAgent(ProgramAgent):
         if version is None or self._is_too_old(version):
             known = f"is version {version}" if version else "does not report its version"
             raise NotInstalled(
-                f"gemini cannot be used: {path} {known}, and only from {'.'.join(map(str, self.oldest))} on it can be"
-                " kept from loading settings of the reviewed repository",
+                f"gemini cannot be used: {path} {known}, and only version {'.'.join(map(str, self.oldest))} or"
+                " newer can be prevented from loading settings of the reviewed repository",
                 agent=self.name,
                 hint=self.program.install,
             )
