@@ -25,6 +25,7 @@ _CHANGING = (
     (r"\bfrom [0-9a-f]{12}\b", "from COMMIT"),
     (r"\([0-9a-f]{12} to$", "(COMMIT to"),
     (r"^[0-9a-f]{12}\)$", "COMMIT)"),
+    (r"(>>> codeloupe pre-push) [0-9a-f]{12}\b", r"\1 DIGEST"),
     (r"\babout \d+ prompt tokens", "about N prompt tokens"),
     (r"\b\d+\.\d s\b", "N s"),
     (r"\bduration: \d+(?:\.\d+)?s", "duration: N s"),
