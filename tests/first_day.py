@@ -27,7 +27,7 @@ _CHANGING = (
     (r"^[0-9a-f]{12}\)$", "COMMIT)"),
     (r"(# >>> codeloupe pre-push) [0-9a-f]{12}", r"\1 CHECKSUM"),
     (r"codeloupe='(ROOT/program/bin/codeloupe)'", r"codeloupe=\1"),
-    (r"\babout \d+ prompt tokens", "about N prompt tokens"),
+    (r"\babout \d+ tokens", "about N tokens"),
     (r"\b\d+\.\d s\b", "N s"),
     (r"\bduration: \d+(?:\.\d+)?s", "duration: N s"),
     (r"\b\d+\.\d+\.\d+\b", "VERSION"),

@@ -212,7 +212,7 @@ class ProcessFailed(ProcessError):
 
 
 class GitFailed(ProcessFailed):
-    """Git failed for a reason that the caller did not cause."""
+    """Git failed through no fault of the caller."""
 
 
 class RemoteTooLarge(GitFailed):
@@ -280,7 +280,7 @@ class HeadMoved(ForgeError):
 class AgentError(CodeloupeError, exit_code=3):
     """An agent call did not return an answer. `agent` is the agent's name, and `attempts` is the number of attempts.
 
-    `unusable` is true if the agent could not be called at all. The question was then not the cause.
+    `unusable` is true if the agent could not be called at all, so the prompt was not the cause.
     `raw_output` is the agent's output with secrets masked, and `session_id` is the agent's session, if known.
     `cost_usd` and `usage` are the cost and tokens of the failed call, or None if the agent does not report them.
     """
@@ -348,7 +348,7 @@ class Refused(AgentError):
 
 
 class OutputInvalid(AgentError):
-    """The answer is empty, unreadable or does not match the schema. `output` is the model's answer.
+    """The answer is empty or unreadable, or does not match the schema. `output` is the model's answer.
 
     `other_answers` are the other messages that the model wrote, and `model` is the name of the model, if known.
     """

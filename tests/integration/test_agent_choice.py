@@ -49,7 +49,7 @@ def test_a_personal_google_login_is_explained_and_skipped(project: GitRepository
     with StandInServer([Json({"findings": []})]) as server:
         variables = gemini_alone(server)
         for verb in (("doctor",), ("agent", "list")):
-            assert f"{PERSONAL}, since Google ended these logins in June 2026: set GEMINI_API_KEY" in words_of(
+            assert f"{PERSONAL}, because Google ended these logins in June 2026: set GEMINI_API_KEY" in words_of(
                 codeloupe(*verb, cwd=project.path, environment=variables)
             )
         listed = codeloupe("agent", "list", "--json", cwd=project.path, environment=variables).json()

@@ -117,7 +117,7 @@ SCENARIOS: Mapping[str, Callable[[Path], Ended]] = {
     "No changes to review": _without_changes,
     "the revision 'mian' is unknown": _unknown_revision,
     "this is a shallow clone": _shallow_clone,
-    "is neither a file of this repository nor a revision": _unknown_word,
+    "is neither a file in this repository nor a revision": _unknown_word,
     "unknown key": _unknown_key,
     "not logged in": _not_logged_in,
     "there is no codex program on the PATH": _not_installed,
@@ -126,7 +126,7 @@ SCENARIOS: Mapping[str, Callable[[Path], Ended]] = {
     "overloaded": _overloaded,
     "got no usable reply from the service": _no_service,
     "review_command is not set": _no_review_command,
-    "has neither a remote `upstream` nor `origin`": _no_remote,
+    "has no remote named `upstream` or `origin`": _no_remote,
     "cannot write the result to": _no_folder,
     "jobs need a shared database": _no_database,
 }

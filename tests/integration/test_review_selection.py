@@ -95,7 +95,7 @@ def test_paths_are_arguments_and_words_that_are_none_get_a_hint(project: GitRepo
         (project.path, ("main",), 2, "for that commit alone: --commit main; for everything since: --base main"),
         (project.path, ("app.py",), 2, "did you mean src/app.py?"),
         (project.path, ("scr/app.py",), 2, "did you mean src/app.py?"),
-        (project.path, ("nosuch",), 2, "neither a file of this repository nor a revision"),
+        (project.path, ("nosuch",), 2, "neither a file in this repository nor a revision"),
         (project.path, ("--", "nosuch"), 2, "no file of the repository matches"),
         (project.path, ("src", "--include", "*.py"), 2, "paths and --include exclude each other"),
         (project.path, ("main..HEAD", "main...HEAD"), 2, "two ranges"),

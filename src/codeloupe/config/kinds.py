@@ -241,9 +241,13 @@ SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)
 DOLLARS = Kind("an amount in dollars above 0", _above_zero, _ABOVE_ZERO, float)
 TEXT = Kind("a string", _text, _SOME_TEXT, str.strip, is_text=True)
 BRANCH = Kind("a branch name (string)", _branch, _SOME_TEXT, str.strip, is_text=True)
-NAME = Kind("a name with letters, digits, - and _, such as payments", _name, _NAME_SCHEMA, str.strip, is_text=True)
+NAME = Kind(
+    "a name consisting of letters, digits, - and _, such as payments", _name, _NAME_SCHEMA, str.strip, is_text=True
+)
 NAMES = list_of(
-    NAME, "a list of names with letters, digits, - and _, such as [correctness, security]", from_text=comma_list
+    NAME,
+    "a list of names consisting of letters, digits, - and _, such as [correctness, security]",
+    from_text=comma_list,
 )
 DATABASE = Kind(_A_DATABASE, _database, _SOME_TEXT, str.strip, is_text=True)
 PATTERN = Kind("a pattern (string)", _pattern, _SOME_TEXT, is_text=True)

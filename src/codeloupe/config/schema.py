@@ -128,7 +128,7 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
         (), kinds.PATTERNS, "Skip files that match one of these patterns, even if they match `include`."
     )
     fail_on: ReadAs[Severity, SeverityWord] = _setting(
-        Severity.HIGH, kinds.SEVERITY, "Exit with code 1 if a finding has this severity or a higher one."
+        Severity.HIGH, kinds.SEVERITY, "Exit with code 1 if a finding has this severity or higher."
     )
     min_severity: ReadAs[Severity, SeverityWord] = _setting(
         Severity.LOW, kinds.SEVERITY, "Hide findings less severe than this. They still count towards the verdict."
@@ -196,7 +196,8 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
         1, kinds.PASSES, "Review this many times, in different orders. Findings reported more than once rank higher."
     )
     verify: bool = _switch(
-        "Verify agents' claims that could block before they count: another call tries to refute each claim.", on=True
+        "Verify agents' potentially blocking claims before counting them: another call tries to refute each claim.",
+        on=True,
     )
     max_file_bytes: int = _setting(1_000_000, kinds.WHOLE_NUMBER, "Skip files larger than this many bytes.")
     max_file_lines: int = _setting(20_000, kinds.WHOLE_NUMBER, "Skip files with more changed lines than this.")
@@ -213,8 +214,8 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
         kinds.names_of(*UNREAD_CLASSES),
         "Classes of files that may be skipped without making the review incomplete. Media and fonts may always be "
         "skipped. In a trusted change, every class except too_large may be skipped, but a source file only if it is "
-        "generated or vendored. In an untrusted change, the only other classes that may be skipped are those listed "
-        "here.",
+        "generated or vendored. In an untrusted change, apart from media and fonts, only the classes listed here may "
+        "be skipped.",
     )
     untrusted: bool = _switch(
         "Treat the change as hostile: configuration comes from the base branch, suppressions in the code are ignored, "
@@ -256,7 +257,7 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
     review_command_format: ReviewFormat = _setting(
         "findings",
         kinds.one_of(*get_args(ReviewFormat)),
-        "The output format of `review_command`. findings: the same JSON as from agents. review-gate: the review-gate's "
+        "The output format of `review_command`. findings: the same JSON that agents return. review-gate: the review-gate's "
         "JSON document. sarif: SARIF 2.1.0. rdjson, rdjsonl: reviewdog's formats. lines: `path:line: severity: "
         "message`. Empty output is a failure. A program that has no findings and does not print a document must print "
         "`No issues found`.",

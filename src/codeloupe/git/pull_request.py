@@ -474,7 +474,7 @@ async def _address(asked: PullRequestName, repo: Path) -> tuple[RemoteAddress, R
         raise NotARepository(message, hint="run it in a clone, or give the URL of the pull request")
     if not remotes:
         raise UsageError(
-            f"cannot find pull request {asked.number}: {at_hand.root} has neither a remote `upstream` nor `origin`",
+            f"cannot find pull request {asked.number}: {at_hand.root} has no remote named `upstream` or `origin`",
             hint="give the URL of the pull request",
         )
     return parse_remote(remotes[0], at_hand.root), at_hand

@@ -159,7 +159,7 @@ async def unknown_word(repository: Repository, word: str, nearest: str | None) -
             hint = f"did you mean {nearest}?"
         elif meant:
             hint = f"did you mean {meant}? For everything since: --base {meant}, or {meant}..HEAD"
-        return RevisionError(f"{word!r} is neither a file of this repository nor a revision", hint=hint)
+        return RevisionError(f"{word!r} is neither a file in this repository nor a revision", hint=hint)
     return one_revision(word)
 
 

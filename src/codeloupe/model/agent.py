@@ -188,7 +188,7 @@ class AgentStarted(EventBase, frozen=True):
 
 
 class AttemptStarted(EventBase, frozen=True):
-    """An attempt started. The first attempt has number 1, and `of` is the maximum number of attempts."""
+    """An attempt started. Attempts are numbered from 1, and `of` is the maximum number of attempts."""
 
     agent: str
     attempt: int
@@ -206,7 +206,7 @@ class AttemptFailed(EventBase, frozen=True):
 
 
 class TurnTaken(EventBase, frozen=True):
-    """The agent finished a turn. The first turn has number 1."""
+    """The agent finished a turn. Turns are numbered from 1."""
 
     agent: str
     turn: int
@@ -230,7 +230,10 @@ class TokensSpent(EventBase, frozen=True):
 
 
 class QuotaEnded(EventBase, frozen=True):
-    """A quota is used up. `opens_at` is when it resets, if known. `waiting` says whether the call waits for that."""
+    """A quota is used up. `opens_at` is when it resets, if known.
+
+    `waiting` says whether the call is waiting for the reset.
+    """
 
     agent: str
     opens_at: datetime | None

@@ -82,7 +82,10 @@ class AgentActivity(EventBase, frozen=True):
 
 
 class CommitReviewed(EventBase, frozen=True):
-    """A sweep finished with one commit, whether or not it was reviewed: commit `number` of `total`."""
+    """A sweep finished processing a commit, whether or not the commit could be reviewed.
+
+    It was commit `number` of `total`.
+    """
 
     outcome: CommitReview
     number: int

@@ -134,7 +134,7 @@ _TIMEOUTS = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_time
             f"{_FILE}:3: lanes: entry 2: expected each name at most once, found 'agent'",
             _SCHEMA,
         ),
-        ("experts: [a b]", f"{_FILE}:1: experts: entry 1: expected a name with letters", _SCHEMA),
+        ("experts: [a b]", f"{_FILE}:1: experts: entry 1: expected a name consisting of letters", _SCHEMA),
         ("\n\nfailOn: high\n", f"{_FILE}:3: failOn: unknown key", "did you mean `fail_on`?"),
         ("colour: blue", f"{_FILE}:1: colour: unknown key", "`codeloupe config show` lists every key"),
         (r'"\e[31mred\u202e\n": 1', rf"{_FILE}:1: '\x1b[31mred\u202e\n': unknown key", "`codeloupe config show`"),
@@ -234,7 +234,7 @@ def test_experts_and_instructions_are_read_whole() -> None:
     assert told.instructions == (PathInstruction(("api/**", "*.proto"), "Every field keeps its number."),)
 
 
-_NAMED = "expected a name with letters, digits, - and _"
+_NAMED = "expected a name consisting of letters, digits, - and _"
 _OWN, _COMMITS, _GUIDE = "own_experts:\n  ", "commit_experts:\n  ", "severity_guide:\n      hihg: x"
 _FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
 

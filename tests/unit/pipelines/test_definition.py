@@ -352,7 +352,10 @@ def test_a_mistake_in_a_stage_is_told_with_its_line(tmp_path: Path, line: str, w
         (f"{MINIMAL}workspace: repo\n", "pipeline.yaml:5: workspace: expected directory, worktree or checkout"),
         (f"{MINIMAL}max_parallel: 0\n", "pipeline.yaml:5: max_parallel: expected a whole number from 1 to 100"),
         (f"{MINIMAL}inputs: {{topic: what}}\n", "pipeline.yaml:5: inputs.topic: expected a group with description"),
-        (f"{MINIMAL}inputs: {{a b: }}\n", "pipeline.yaml:5: inputs.'a b': as a key, expected a name with letters"),
+        (
+            f"{MINIMAL}inputs: {{a b: }}\n",
+            "pipeline.yaml:5: inputs.'a b': as a key, expected a name consisting of letters",
+        ),
         (f"{MINIMAL}inputs: {{n: {{default: 3}}}}\n", "pipeline.yaml:5: inputs.n.default: expected a string"),
         (f"{MINIMAL}defaults: {{step: x}}\n", "pipeline.yaml:5: defaults.step: unknown key"),
         (f"{MINIMAL}defaults: {{gate: critic}}\n", "pipeline.yaml:5: defaults.gate: expected a group with agent"),
