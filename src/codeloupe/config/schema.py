@@ -258,9 +258,9 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
         "findings",
         kinds.one_of(*get_args(ReviewFormat)),
         "The output format of `review_command`. findings: the same JSON that agents return. review-gate: the "
-        "review-gate's JSON document. sarif: SARIF 2.1.0. rdjson, rdjsonl: reviewdog's formats. lines: `path:line: severity: "
-        "message`. Empty output is a failure. A program that has no findings and does not print a document must print "
-        "`No issues found`.",
+        "review-gate's JSON document. sarif: SARIF 2.1.0. rdjson, rdjsonl: reviewdog's formats. lines: `path:line: "
+        "severity: message`. Empty output is a failure. A program that has no findings and does not print a document "
+        "must print `No issues found`.",
         user_only=True,
     )
     review_gate_path: str | None = _text(
