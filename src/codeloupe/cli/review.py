@@ -12,7 +12,6 @@ from codeloupe.cli.parser import Parser, examples, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.errors import CodeloupeError, UsageError
-from codeloupe.history import locate, opened_history
 from codeloupe.model.change import Change
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
@@ -115,7 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
 
                 preview = verbs.run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
                 return 0, lambda output: render_preview(preview, output.format, _layout(output, arguments))
-            review, change = _review(scope, loaded, context, arguments, work_tree=_work_tree(here))
+            # A pull request is reviewed in another repository, but belongs to the one of the command.
+            work_tree = "" if arguments.repo == here else _work_tree(here)
+            review, change = _review(scope, loaded, context, arguments, work_tree=work_tree)
             # The text report names the commands itself.
             if review.hint and all(output.format != "text" for output in outputs):
                 verbs.note(f"no changes to review; {review.hint}", quiet=arguments.quiet)
@@ -167,7 +168,9 @@ def _settings(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path)
 
 
 def _work_tree(here: Path) -> str:
-    """Return the history's name of the work tree in which the command runs; empty without a place for a history."""
+    """Return the history's name of the working tree in which the command runs, or an empty text without a history."""
+    from codeloupe.history import locate, opened_history
+
     with suppress(CodeloupeError), opened_history() as history:
         return locate(history, here).work_tree
     return ""
