@@ -226,7 +226,7 @@ class AnalyserFailed(CodeloupeError):
 
 
 class StoreError(CodeloupeError, exit_code=3):
-    """The database cannot be opened, read or written. The message gives its file."""
+    """The database cannot be opened, read or written. The message gives the path of its file."""
 
 
 class StoreUnavailable(StoreError, retryable=True):
@@ -359,7 +359,10 @@ class OutputInvalid(AgentError):
 
 
 class Crashed(AgentError):
-    """The agent failed for an unknown reason. `status` is its exit code, `stderr_tail` the end of its error output."""
+    """The agent failed for an unknown reason.
+
+    `status` is its exit code, and `stderr_tail` is the end of its error output.
+    """
 
     status: int | None = None
     stderr_tail: str = ""

@@ -141,7 +141,7 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
     on_parse_error: Literal["fail", "pass"] = _setting(
         "fail",
         _FAIL_OR_PASS,
-        "Whether a review passes if the answer cannot be read. Only for orchestrators that call codeloupe as their "
+        "Whether a review passes if the answer cannot be read. Only for orchestrators that use codeloupe as their "
         "reviewer.",
     )
     reviewer_type: Literal["auto"] | ReviewerName = _setting(
@@ -213,9 +213,9 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
         (),
         kinds.names_of(*UNREAD_CLASSES),
         "Classes of files that may be skipped without making the review incomplete. Media and fonts may always be "
-        "skipped. In a trusted change, every class except too_large may be skipped, but a source file only if it is "
-        "generated or vendored. In an untrusted change, apart from media and fonts, only the classes listed here may "
-        "be skipped.",
+        "skipped. In a trusted change, every class except too_large may be skipped, but source files may be skipped "
+        "only if they are generated or vendored. In an untrusted change, apart from media and fonts, only the classes "
+        "listed here may be skipped.",
     )
     untrusted: bool = _switch(
         "Treat the change as hostile: configuration comes from the base branch, suppressions in the code are ignored, "

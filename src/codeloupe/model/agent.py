@@ -241,7 +241,7 @@ class QuotaEnded(EventBase, frozen=True):
 
 
 class FellBack(EventBase, frozen=True):
-    """Codeloupe switched to the next agent, because the previous one cannot be used. `reason` says why."""
+    """Codeloupe switched to the next agent because the previous one could not be used. `reason` says why."""
 
     from_agent: str
     to_agent: str

@@ -42,7 +42,7 @@ class LaneFinished(EventBase, frozen=True):
 
 
 class Warned(EventBase, frozen=True):
-    """The review has a problem or a note for the user. `level` distinguishes the two."""
+    """The review reported a problem or a note for the user. `level` distinguishes the two."""
 
     message: str
     level: Level = Level.PROBLEM
