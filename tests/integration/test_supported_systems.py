@@ -90,7 +90,7 @@ def test_the_page_names_the_agent_programs_that_the_tests_drive() -> None:
     rows = {cells[1].strip(" `"): row for row in PAGE.splitlines() if len(cells := row.split("|")) > 3}
     assert set(AGENT_NAMES) <= set(rows)
     assert f"claude-agent-sdk {sdk} |" in rows["agent_sdk"]
-    assert f"claude-agent-sdk {sdk} contains" in rows["claude_cli"]
+    assert f"the version bundled with claude-agent-sdk {sdk}" in rows["claude_cli"]
     assert pinned["@openai/codex"] in rows["codex"]
     assert pinned["@google/gemini-cli"] in rows["gemini"]
     assert f"Gemini CLI {'.'.join(map(str, GeminiAgent.oldest))} or newer" in rows["gemini"]
