@@ -96,11 +96,17 @@ def resume_run_sync(run_id: str, *, options: RunOptions | None = None) -> RunRec
 
 def _result(name: str, call: Callable[[], Coroutine[Any, Any, _Outcome]]) -> _Outcome:
     """Run a call to its end. Raise UsageError inside a running event loop, where asyncio cannot start another one."""
+    if _has_running_loop():
+        raise UsageError(
+            f"codeloupe.{name}_sync was called inside a running event loop, such as that of a notebook",
+            hint=f"use `await codeloupe.{name}(...)` instead",
+        )
+    return asyncio.run(call())
+
+
+def _has_running_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(call())
-    raise UsageError(
-        f"codeloupe.{name}_sync was called inside a running event loop, such as that of a notebook",
-        hint=f"use `await codeloupe.{name}(...)` instead",
-    )
+        return False
+    return True

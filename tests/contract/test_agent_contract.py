@@ -203,7 +203,7 @@ def test_other_failures_are_told_as_what_they_are(
 @every_agent()
 def test_every_agent_reports_a_refusal_of_its_service(factory: AgentFactory, work: Path) -> None:
     for schema in (None, {"type": "object", "properties": {"findings": {"type": "string"}}, "required": ["findings"]}):
-        with on_stage(factory, Refusal()) as stage, pytest.raises(errors.Refused, match="refused an answer"):
+        with on_stage(factory, Refusal()) as stage, pytest.raises(errors.Refused, match="got a refusal from the model"):
             stage.answer(asked_for(work, model=factory.model, output_schema=schema))
 
 

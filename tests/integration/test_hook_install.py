@@ -394,3 +394,51 @@ def test_folders_of_other_hook_managers_are_not_written_to(project: GitRepositor
     assert (lefthook.exit_code, "lefthook writes the git hooks here" in lefthook.stderr) == (2, True)
     assert 'run: "codeloupe hook pre-push {1} {2} --fail-on low"' in lefthook.stdout
     assert not hook_file(project, "pre-push").exists()
+
+
+@each(
+    ("options", "message"),
+    [
+        (("--preview",), "--preview reviews nothing, so the hook would always pass"),
+        (("--", "--preview"), "not paths"),
+        (("--reviewer", "offline", "src/"), "not paths"),
+        (("--experts", "nobody"), "unknown expert"),
+        (("--fail-on", "hgih"), "--fail-on: expected"),
+    ],
+)
+def test_options_that_break_the_hook_are_refused_at_once(
+    project: GitRepository, options: tuple[str, ...], message: str
+) -> None:
+    refused = codeloupe("hook", "install", "pre-push", "--yes", *options, cwd=project.path)
+    assert (refused.exit_code, message in refused.stderr) == (2, True), refused.stderr
+    assert not hook_file(project, "pre-push").exists()
+
+
+def test_a_dry_run_by_its_short_name_writes_nothing(project: GitRepository) -> None:
+    assert codeloupe("hook", "install", "pre-commit", "--dry", "--yes", cwd=project.path).exit_code == 0
+    assert not hook_file(project, "pre-commit").exists()
+
+
+def test_variables_of_an_outer_hook_do_not_hide_a_commit_or_a_push(project: GitRepository, tmp_path: Path) -> None:
+    remote = tmp_path / "remote.git"
+    subprocess.run(("git", "init", "--quiet", "--bare", str(remote)), check=True)
+    for kind in ("pre-commit", "pre-push"):
+        install(project, kind)
+    outer = {"PRE_COMMIT": "1", "PRE_COMMIT_FROM_REF": "HEAD", "PRE_COMMIT_TO_REF": "HEAD"}
+    environment = project._environment() | {"HOME": os.environ["HOME"]} | outer
+    (project.path / "shop.py").write_text(FAULTY)
+    project.git("add", "shop.py")
+    for words in (("commit", "--message", "x"), ("push", str(remote), "HEAD:refs/heads/main")):
+        ended = subprocess.run(("git", *words), cwd=project.path, env=environment, capture_output=True, check=False)
+        assert ended.returncode == 1, ended.stderr
+        project.git("commit", "--quiet", "--no-verify", "--allow-empty", "--message", "x")
+
+
+def test_one_report_is_not_written_for_several_refs(project: GitRepository, tmp_path: Path) -> None:
+    remote = tmp_path / "remote.git"
+    subprocess.run(("git", "init", "--quiet", "--bare", str(remote)), check=True)
+    hook(project, "install", "pre-push", "--yes", *OFFLINE, "--format", "json", "-o", "report.json")
+    project.git("branch", "before")
+    project.commit_files({"next.py": "x = 1\n"})
+    pushed = run_git(project, "push", str(remote), "before:refs/heads/one", "HEAD:refs/heads/two")
+    assert (pushed.returncode, "this push has 2 refs to review" in pushed.stderr) == (1, True), pushed.stderr

@@ -353,4 +353,4 @@ def test_a_run_of_before_is_told_where_it_is(machines: Machines, tmp_path: Path)
     said = a.says("status", "00000001")
     assert said.exit_code == 2
     assert "no run '00000001' in postgresql://" in said.stderr
-    assert f"one of that name is in {a.folder}/home/pipelines" in said.stderr
+    assert f"a run with that id is in {a.folder}/home/pipelines" in said.stderr

@@ -190,7 +190,7 @@ def test_runs_at_once_leave_everything_there_once(server: GitHubServer, pull: Pu
         (("--pr", "octo/demo#1"), {"GITHUB_TOKEN": ""}, "no token for GitHub is set"),
         (("--pr", "octo/demo#1"), {"GITHUB_API_URL": "http://example.invalid"}, "not encrypted"),
         (("--pr", "octo/demo#1", "--app-id", "5"), {}, "needs both its id and its private key"),
-        (("--pr", "octo/demo#1", "--max-comments", "-1"), {}, "less than nothing"),
+        (("--pr", "octo/demo#1", "--max-comments", "-1"), {}, "--max-comments is negative"),
         (("--pr", "octo/demo#1", "--review", "nothing.json"), {}, "cannot read the report nothing.json"),
         (("--pr", "octo/demo#1"), {}, "is stored"),
         (("--pr", "octo/demo#1"), {"CODELOUPE_PUBLISH_KEY": "short"}, "fewer than 16 characters"),

@@ -281,3 +281,14 @@ def test_the_examples_of_the_page_are_exact() -> None:
     assert read_review("", example("Review answer")).is_exact
     assert read_proofs("", example("Verification answer"), claims=1).problem == ""
     assert not isinstance(read_critique("", example("Critic answer")), str)
+
+
+def test_findings_with_the_same_title_keep_their_own_proofs(shop: GitRepository) -> None:
+    shop.write("other.py", "first = 1 / 0\nsecond = [][1]\n")
+    shop.git("add", "--all")
+    divided = ScriptedFinding(file="other.py", line=1, quote="first = 1 / 0", body="This divides by zero.")
+    empty = ScriptedFinding(
+        file="other.py", line=2, quote="second = [][1]", body="An empty list has no items.", proof="refuted"
+    )
+    outcome, _ = review(shop, review_answers(divided, empty))
+    assert [each.line_start for each in outcome.findings if each.counts] == [1]

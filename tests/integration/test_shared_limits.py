@@ -166,7 +166,7 @@ class TestLostServer:
             caller, agent = caller_on(database), ScriptedAgent([lose], cost_usd=1.0)
             answer = await ask(caller, agent)
             assert answer.output == "hello"
-            assert "what this call cost could not be recorded in the budget of the month" in answer.notes[0]
+            assert "the cost of this call could not be recorded in the monthly budget" in answer.notes[0]
             with pytest.raises(StoreError, match="the database"):
                 await ask(caller, agent)
             assert len(agent.requests) == 1

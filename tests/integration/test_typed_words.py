@@ -9,6 +9,7 @@ import pytest
 
 from codeloupe import BaseScope, CommitScope, RangeScope, Settings
 from codeloupe import review as codeloupe_review
+from codeloupe.cli.parser import with_our_options
 from codeloupe.errors import RevisionError
 from tests.program import Ended
 from tests.repository import GitRepository
@@ -159,3 +160,24 @@ def test_the_library_names_another_scope_for_no_change(project: GitRepository) -
     assert (found.nothing_to_review, found.summary) == (True, "No changes to review")
     assert found.hint.startswith('CommitScope("HEAD") reviews the last commit; ')
     assert history(project) == []
+
+
+@pytest.mark.defect("E13")
+def test_offline_excludes_every_agent(project: GitRepository) -> None:
+    words = ("review", "--offline", "--reviewer", "claude,codex", "--preview", "--json")
+    reviewers = codeloupe(*words, cwd=project.path).json()["reviewers"]
+    assert [reviewer["type"] for reviewer in reviewers] == ["offline"]
+    twice = codeloupe("review", "--reviewer", "offline", "--reviewer", "offline", "--preview", cwd=project.path)
+    assert twice.exit_code == 0, twice.stderr
+
+
+@pytest.mark.defect("E14")
+def test_a_dash_is_standard_output(project: GitRepository) -> None:
+    assert "findings" in codeloupe("review", "--commit", "HEAD", "--offline", "--json", "-o", "-", cwd=project.path).json()
+    assert "findings" in codeloupe("history", "render", "--json", "-o", "-", cwd=project.path).json()
+    assert not (project.path / "-").exists()
+
+
+@pytest.mark.defect("E13")
+def test_words_after_two_dashes_are_not_habits() -> None:
+    assert with_our_options(["--", "-m", "--cwd"], {"--model"}, end=pytest.fail) == ["--", "-m", "--cwd"]

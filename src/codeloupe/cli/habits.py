@@ -42,7 +42,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--reviewers": ("--reviewer",),
     "--reviewer": ("--agent",),
     "--backend": ("--reviewer", "--agent"),
-    "--offline": ("--reviewer offline",),
+    "--offline": ("--lanes offline", "--reviewer offline"),
     "--expert": ("--experts",),
     "-m": ("--model",),
     "--reasoning-effort": ("--effort",),
@@ -57,7 +57,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--no-cache": ("--fresh",),
     # output
     "--dry-run": ("--preview",),
-    "--dry": ("--preview",),
+    "--dry": ("--dry-run", "--preview"),
     "--json": ("--format json",),
     "--format json": ("--json",),
     "--output-format json": ("--format json", "--json"),

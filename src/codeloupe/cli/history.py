@@ -14,7 +14,16 @@ from typing import NamedTuple
 from codeloupe import history as saved
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
-from codeloupe.cli.verbs import Output, deliver, note, output_path, set_up_logging, size_of, write_result
+from codeloupe.cli.verbs import (
+    STANDARD_OUTPUT,
+    Output,
+    deliver,
+    note,
+    output_path,
+    set_up_logging,
+    size_of,
+    write_result,
+)
 from codeloupe.errors import UsageError
 from codeloupe.findings.compare import compare_reviews
 from codeloupe.git.identity import find_identity
@@ -347,9 +356,10 @@ def _render_sweep(
 
 
 def _write(show: Callable[[Layout], str], arguments: argparse.Namespace) -> None:
-    look = options.look_of(arguments.color, to_file=arguments.output is not None)
+    file = None if arguments.output == STANDARD_OUTPUT else arguments.output
+    look = options.look_of(arguments.color, to_file=file is not None)
     layout = Layout(**look, verbose=arguments.verbose)
-    deliver((Output(arguments.format, arguments.output),), lambda: (0, lambda _output: show(layout)))
+    deliver((Output(arguments.format, file),), lambda: (0, lambda _output: show(layout)))
 
 
 def _severity(word: str | None, option: str) -> Severity | None:

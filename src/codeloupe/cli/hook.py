@@ -16,6 +16,7 @@ from codeloupe.cli.verbs import note, run_to_end, set_up_logging
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import DefaultScope, PushedRef, ScopeRequest, StagedScope
 from codeloupe.planning.commits import new_in_push
+from codeloupe.planning.experts import experts_of
 from codeloupe.runtime import configure as configure_settings
 from codeloupe.runtime import preview
 
@@ -114,7 +115,12 @@ def _install(arguments: argparse.Namespace) -> int:
     scope = "--staged" if arguments.kind == "pre-commit" else "HEAD..HEAD"
     reviewing = _review_arguments(scope, words, ())
     options.scope_of(reviewing)
-    run_to_end(configure_settings(StagedScope(), repo=arguments.repo, flags=flags_of(reviewing)))
+    if reviewing.preview:
+        raise UsageError("--preview reviews nothing, so the hook would always pass", hint="remove --preview")
+    if reviewing.guessed or reviewing.paths:
+        raise UsageError("a hook reviews whole commits and pushes, not paths", hint="use --include or --exclude")
+    loaded = run_to_end(configure_settings(StagedScope(), repo=arguments.repo, flags=flags_of(reviewing)))
+    experts_of(loaded.settings)
     return install(arguments)
 
 
@@ -125,7 +131,10 @@ def _run_hook(arguments: argparse.Namespace) -> int:
     from_git, for_review = words[:split], words[split:]
     start, end = os.environ.get("PRE_COMMIT_FROM_REF"), os.environ.get("PRE_COMMIT_TO_REF")
     remote = from_git[0] if from_git else os.environ.get("PRE_COMMIT_REMOTE_NAME", "")
-    if start and end:
+    # Git sets this variable for the hooks of a commit. pre-commit does not say in which stage a hook runs.
+    is_commit = "GIT_INDEX_FILE" in os.environ
+    # pre-commit's variables may be left from an outer hook; git's own arguments and variables are about this one.
+    if start and end and not from_git and not is_commit:
         pushed = PushedRef(end, end, _object(start))
         (new,) = run_to_end(new_in_push((pushed,), remote=remote))
         return _reviewed(f"{start}...{end}", for_review, new.commits if arguments.kind == "pre-push" else ())
@@ -134,8 +143,7 @@ def _run_hook(arguments: argparse.Namespace) -> int:
     refs = _pushed_refs(is_push=bool(from_git))
     if refs is not None:
         return _reviewed_push(refs, for_review, remote=remote)
-    # Git sets this variable for the hooks of a commit. pre-commit does not tell a hook in which stage it runs.
-    if "GIT_INDEX_FILE" in os.environ:
+    if is_commit:
         note("nothing to review: this is a commit, and the hook reviews pushes")
         return 0
     return _reviewed_if_any(DefaultScope(), "", for_review, nothing="nothing is pushed and nothing is changed here")
@@ -143,7 +151,7 @@ def _run_hook(arguments: argparse.Namespace) -> int:
 
 def _reviewed_if_any(scope: ScopeRequest, word: str, options: list[str], *, nothing: str) -> int:
     """Review a scope, given as `word` on the command line, or say that it is empty and pass."""
-    found = run_to_end(preview(scope))
+    found = run_to_end(preview(scope, repo=_review_arguments(word, options, ()).repo))
     if not found.files and not found.out_of_reach:
         note(f"nothing to review: {nothing}")
         return 0
@@ -154,8 +162,11 @@ def _reviewed_push(refs: tuple[PushedRef, ...], options: list[str], *, remote: s
     """Review what the remote does not have yet of each ref, and return the worst exit code."""
     if not refs:
         note("nothing to review: nothing is pushed")
+    repo = _review_arguments("", options, ()).repo
+    pushes = run_to_end(new_in_push(refs, remote=remote, repo=repo))
+    _refuse_one_report_for_several(sum(new.range is not None for new in pushes), options)
     codes = []
-    for new in run_to_end(new_in_push(refs, remote=remote)):
+    for new in pushes:
         if new.range is None:
             note(f"{new.ref}: nothing to review, {new.why}")
         else:
@@ -164,14 +175,28 @@ def _reviewed_push(refs: tuple[PushedRef, ...], options: list[str], *, remote: s
     return min(failed, key=lambda code: _BY_WEIGHT.index(code) if code in _BY_WEIGHT else -1, default=0)
 
 
+def _refuse_one_report_for_several(reviews: int, options: list[str]) -> None:
+    """Raise UsageError if several reviews would write the same file, or several documents to standard output."""
+    outputs = _review_arguments("", options, ()).outputs
+    is_one_report = any(output.path is not None or output.format not in ("text", "concise") for output in outputs)
+    if reviews > 1 and is_one_report:
+        raise UsageError(
+            f"this push has {reviews} refs to review, but the options of the hook write one report",
+            hint="push one ref at a time, or install the hook without --format and -o",
+        )
+
+
 def _pushed_refs(*, is_push: bool) -> tuple[PushedRef, ...] | None:
     """Return what is pushed, from git's own lines or from pre-commit; None outside a push."""
-    if branch := os.environ.get("PRE_COMMIT_LOCAL_BRANCH"):
-        # The first push of a history that the remote has nothing of: pre-commit names no commits then.
+    branch = os.environ.get("PRE_COMMIT_LOCAL_BRANCH")
+    if branch and not is_push:
+        # The first push of a history that the remote has nothing of: pre-commit gives no commits then.
         return (PushedRef(branch, branch, None),)
-    is_git = "PRE_COMMIT" not in os.environ and sys.stdin is not None and not sys.stdin.isatty()
-    # Local ref, its commit, remote ref, its commit: what git writes to the standard input of a pre-push hook.
-    lines = sys.stdin.read() if is_git else ""
+    is_git = is_push or "PRE_COMMIT" not in os.environ
+    lines = ""
+    # Local ref, its commit, remote ref, its commit: git writes these to the standard input of a pre-push hook.
+    if is_git and sys.stdin is not None and not sys.stdin.isatty():
+        lines = sys.stdin.read()
     rows = [line.split(" ") for line in lines.splitlines()]
     if not lines.strip():
         # Git runs the hook of a push that is up to date too, without a line.

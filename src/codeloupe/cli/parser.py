@@ -223,6 +223,9 @@ def with_our_options(words: list[str], known: Container[str], *, end: Callable[.
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
+        if word == "--":
+            # The words after it are not options.
+            return [*ours, word, *waiting]
         option, equals, value = word.partition("=")
         if not word.startswith("-") or word == "-":
             ours.append(word)

@@ -183,8 +183,8 @@ class ProgressDisplay(Display):
         self._reviewers: dict[str, tuple[str, ...]] = {"done": (), "failed": ()}
         self._found: Counter[str] = Counter()
         # The calls under way: whether each runs or waits, and what it has cost so far.
-        self._calls: dict[str, str] = {}
-        self._costs: dict[str, float] = {}
+        self._calls: dict[tuple[str, str], str] = {}
+        self._costs: dict[tuple[str, str], float] = {}
         self._pace = Pace(self._started)
 
     def emit(self, event: events.Event) -> None:
@@ -267,19 +267,22 @@ class ProgressDisplay(Display):
         self._doing = one_line(f"{unit}: {_describe(event)}") if is_shown else ""
         if _holds_up(event):
             self.tell(f"warning: {unit}: {_agent_of(event)}: {_describe(event)}")
-        others = {name: state for name, state in self._calls.items() if name != unit}
+        # Several agents may review a unit of the same name.
+        call = (unit, _agent_of(event))
+        others = {known: state for known, state in self._calls.items() if known != call}
         match event:
             case agent.AttemptStarted():
-                self._calls = {**others, unit: "running"}
+                self._calls = {**others, call: "running"}
             case agent.QuotaEnded(waiting=True):
-                self._calls = {**others, unit: "waiting"}
+                self._calls = {**others, call: "waiting"}
             case agent.AttemptFailed():
                 self._calls = others
             case agent.TokensSpent(cost_usd=float() as cost):
-                self._costs = {**self._costs, unit: cost}
+                self._costs = {**self._costs, call: cost}
             case agent.AgentFinished():
                 self.answers_stored += event.stored
-                self._calls, self._costs = others, {name: cost for name, cost in self._costs.items() if name != unit}
+                self._calls = others
+                self._costs = {known: cost for known, cost in self._costs.items() if known != call}
                 self._pace.take_call(event)
 
     def _cost(self) -> str:

@@ -76,6 +76,7 @@ def flags_of(arguments: argparse.Namespace) -> dict[str, object]:
     flags |= {"untrusted": arguments.untrusted or None, "wait_for_quota": arguments.wait_for_quota or None}
     if arguments.reviewer is not None:
         names = [name.strip() for words in arguments.reviewer for name in words.split(",") if name.strip()]
+        names = list(dict.fromkeys(names))
         # One reviewer takes the place of the several that a file may name.
         flags["reviewers"] = names if len(names) > 1 else []
         if len(names) <= 1:

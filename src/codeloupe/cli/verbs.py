@@ -112,6 +112,10 @@ def add_output_options(group: argparse._ArgumentGroup, formats: Sequence[str] = 
     option(group, "-o --output", "FILE", about, type=output_path, action=_Add, dest="outputs")
 
 
+# The file that stands for standard output, as in other programs.
+STANDARD_OUTPUT = Path("-")
+
+
 def output_path(word: str) -> Path:
     """Return the file for a result. Raise ArgumentTypeError for the name of a format, as other programs take it."""
     if word in {*FORMATS, *SWEEP_FORMATS}:
@@ -125,6 +129,9 @@ class _Add(argparse.Action):
     def __call__(self, _parser: Any, namespace: argparse.Namespace, value: Any, _option: str | None = None) -> None:
         if not isinstance(value, Path):
             namespace.outputs = (*namespace.outputs, Output(self.const or value))
+            return
+        if value == STANDARD_OUTPUT:
+            namespace.outputs = namespace.outputs or (Output("text"),)
             return
         *others, last = namespace.outputs or (Output("text"),)
         if last.path is not None:

@@ -40,7 +40,7 @@ from codeloupe.model.events import AgentActivity, CommitReviewed, Event, Reviewe
 from codeloupe.model.finding import Claim, Finding, Severity, Source
 from codeloupe.model.history import Dismissal
 from codeloupe.model.ports import EventSink, Plan, Transcript, Verifier, VerifierResult
-from codeloupe.model.review import Review, describe_pending
+from codeloupe.model.review import Level, Review, describe_pending
 from codeloupe.model.scope import DefaultScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import (
     CommitCategory,
@@ -528,13 +528,13 @@ class _Sweep:
         if isinstance(event, AgentActivity):
             self._emit(AgentActivity(f"{commit} {event.unit}", event.event))
         elif isinstance(event, Warned):
-            self._warn(event.message, of=f"{commit}: ")
+            self._warn(event.message, of=f"{commit}: ", level=event.level)
 
-    def _warn(self, message: str, *, of: str = "") -> None:
-        """Pass a warning on, once, whichever commits it is about; `of` names the first of them."""
+    def _warn(self, message: str, *, of: str = "", level: Level = Level.PROBLEM) -> None:
+        """Pass a problem or a note on once, even if several commits have it; `of` names the first of them."""
         if message not in self._warned:
             self._warned.add(message)
-            self._emit(Warned(f"{of}{message}"))
+            self._emit(Warned(f"{of}{message}", level))
 
     async def _finished(self, outcome: CommitReview) -> None:
         if self._keeper is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -30,6 +31,10 @@ def _all_in(fits: Callable[[Any], bool], kind: Any) -> Callable[[Any], bool]:
     )
 
 
+def _is_plain_function(value: Any) -> bool:
+    return callable(value) and not inspect.iscoroutinefunction(value)
+
+
 _is_text, _is_agent = _is(str), _has("name", "limits", "run")
 _AGENTS = "a list of agents, such as [ScriptedAgent(...)]; names go into Settings(agents=[...])"
 _PATH = "a path, as a string or a Path"
@@ -39,7 +44,8 @@ _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("context base_branch diff_range known_run_id session_id? claude_session_id? run_id?", _is_text, "a string"),
     ("agent? model? work_tree", _is_text, "a string"),
     ("fresh since_last needs_agent strict wait_for_approval accept_changes only_begin", _is(bool), "True or False"),
-    ("emit watch transcript? on_review_warning? review? ask_person?", callable, "a function"),
+    ("emit watch transcript? on_review_warning?", _is_plain_function, "a function that is not async"),
+    ("review? ask_person?", callable, "a function"),
     ("settings?", _is(Settings), "codeloupe.Settings(...)"),
     ("environment? inputs", _all_in(_is_text, Mapping), "a dict of strings by name"),
     ("agents", _all_in(_is_agent, Sequence), _AGENTS),

@@ -44,8 +44,10 @@ def _spellings(refs: Iterable[str]) -> dict[str, str]:
     for ref in sorted(refs, key=_home_of):
         short = ref.removeprefix(_HOMES[_home_of(ref)])
         names.setdefault(short, short)
-        if ref.startswith("refs/remotes/"):
-            alone.setdefault(short.partition("/")[2], short)
+        branch = short.partition("/")[2]
+        # A ref of git-svn has no name of a remote.
+        if ref.startswith("refs/remotes/") and branch:
+            alone.setdefault(branch, short)
     return {**alone, **names}
 
 

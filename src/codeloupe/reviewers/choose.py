@@ -87,7 +87,7 @@ async def choose_reviewers(
     """Who would review, at least one; with `needs_agent` agents that cannot be used stay, and to ask them fails."""
     calls = calls or AgentCalls()
     wanted = settings.reviewers or (settings.reviewer_type,)
-    if settings.lanes == ("offline",) and not settings.reviewers:
+    if settings.lanes == ("offline",):
         wanted = ("offline",)
     chosen: list[ChosenReviewer] = []
     for name in dict.fromkeys(wanted):

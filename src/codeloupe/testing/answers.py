@@ -27,6 +27,9 @@ _SENTENCES: tuple[tuple[str, CallKind], ...] = (
 )
 _CLAIM = re.compile(r"^<(data-[0-9a-f]{8}) claim (\d+) ([^\n]*)>\n(.*?)\n</\1>", re.DOTALL | re.MULTILINE)
 
+# The end of a claim's place: its lines, or a remark that the quote was not found.
+_LINES = re.compile(r"(?::\d+-\d+| \([^()]*\))$")
+
 
 class ScriptedFinding(Struct, frozen=True, kw_only=True):
     """A finding that a scripted agent reports, and the proof that it gives when it is asked for one.
@@ -161,8 +164,12 @@ def _proofs_for(text: str, items: Sequence[ScriptedFinding]) -> Json:
 
 
 def _claimed(place: str, words: str, items: Sequence[ScriptedFinding]) -> ScriptedFinding:
+    """Return the finding with the file, the title and the quote of a claim. Raise ValueError if there is none."""
+    file = _LINES.sub("", place)
+    title, _, rest = words.partition("\n\n")
     for item in items:
-        if place.startswith(item.file) and item.title in words:
+        has_quote = " ".join(item.quote.split()) in " ".join(rest.split())
+        if item.file == file and item.title.strip() == title and has_quote:
             return item
     raise ValueError(f"review_answers was asked for the proof of a claim that it did not make: {words[:80]!r}")
 

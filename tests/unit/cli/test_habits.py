@@ -92,7 +92,7 @@ def test_no_pointer_is_shadowed_by_an_alias() -> None:
     [
         ("--cached", "--staged"),
         ("--dry-run src/", "--preview src/"),
-        ("--offline --no-color", "--reviewer offline --color never"),
+        ("--offline --no-color", "--lanes offline --color never"),
         ("--agent claude", "--reviewer claude_cli"),
         ("--agent=claude-code,sdk", "--reviewer=claude_cli,agent_sdk"),
         ("--reviewer gemini-cli", "--reviewer gemini"),

@@ -331,15 +331,17 @@ class GeminiAgent(ProgramAgent):
         return None
 
     def _wants_vertex(self) -> bool:
-        is_set = self.source.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true")
-        return is_set or self._selected_type() == _CLOUD
+        return self._is_switched_on("GOOGLE_GENAI_USE_VERTEXAI") or self._selected_type() == _CLOUD
+
+    def _is_switched_on(self, variable: str) -> bool:
+        return self.source.get(variable, "").lower() in ("1", "true")
 
     def _has_vertex(self) -> bool:
         has_project = self.source.get("GOOGLE_CLOUD_PROJECT") and self.source.get("GOOGLE_CLOUD_LOCATION")
         return bool(self.source.get("GOOGLE_API_KEY") or has_project)
 
     def _has_google_login(self) -> bool:
-        has_token = self.source.get("GOOGLE_GENAI_USE_GCA") and self.source.get("GOOGLE_CLOUD_ACCESS_TOKEN")
+        has_token = self._is_switched_on("GOOGLE_GENAI_USE_GCA") and self.source.get("GOOGLE_CLOUD_ACCESS_TOKEN")
         return bool(has_token or self._has_login_file())
 
     def _has_login_file(self) -> bool:
