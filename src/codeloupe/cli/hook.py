@@ -182,7 +182,7 @@ def _refuse_one_report_for_several(reviews: int, options: list[str]) -> None:
     if reviews > 1 and is_one_report:
         raise UsageError(
             f"this push has {reviews} refs to review, but the options of the hook write one report",
-            hint="push one ref at a time, or install the hook without --format and -o",
+            hint="push one ref at a time, or install the hook without -o and --format",
         )
 
 
