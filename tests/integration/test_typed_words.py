@@ -173,7 +173,8 @@ def test_offline_excludes_every_agent(project: GitRepository) -> None:
 
 @pytest.mark.defect("E14")
 def test_a_dash_is_standard_output(project: GitRepository) -> None:
-    assert "findings" in codeloupe("review", "--commit", "HEAD", "--offline", "--json", "-o", "-", cwd=project.path).json()
+    words = ("review", "--commit", "HEAD", "--offline", "--json", "-o", "-")
+    assert "findings" in codeloupe(*words, cwd=project.path).json()
     assert "findings" in codeloupe("history", "render", "--json", "-o", "-", cwd=project.path).json()
     assert not (project.path / "-").exists()
 
