@@ -112,7 +112,7 @@ def add_output_options(group: argparse._ArgumentGroup, formats: Sequence[str] = 
     option(group, "-o --output", "FILE", about, type=output_path, action=_Add, dest="outputs")
 
 
-# The file that stands for standard output, as in other programs.
+# This name means standard output, as in other programs.
 STANDARD_OUTPUT = Path("-")
 
 

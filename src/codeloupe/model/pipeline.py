@@ -32,7 +32,7 @@ CriticVerdict = StrEnum("CriticVerdict", [("PASS", "PASS"), ("REWORK", "REWORK")
 # The workspace for the stages of a run. DIRECTORY is initially empty, and WORKTREE contains the repository at a commit.
 # Both belong to the run. CHECKOUT is the user's own working tree, in which one stage works at a time.
 WorkspaceKind = StrEnum("WorkspaceKind", "DIRECTORY WORKTREE CHECKOUT")
-# What a run does after a stage has failed permanently: stop for the user, fail, or continue without the stage.
+# The reaction of a run to a stage that has failed permanently: stop for the user, fail, or continue without the stage.
 OnFailure = StrEnum("OnFailure", "ESCALATE FAIL CONTINUE")
 # How the agent of a stage was called, in the order in which the steps are tried.
 RecoveryStep = StrEnum("RecoveryStep", "FIRST RETRY RESUME FRESH")

@@ -242,7 +242,7 @@ class Review(Struct, frozen=True, kw_only=True):
 
     @property
     def hint(self) -> str:
-        """What to review instead if nothing was changed: options in the program, scopes in the library; or empty."""
+        """Other scopes to review if nothing was changed: options in the program, scopes in the library; or empty."""
         if not self.is_empty:
             return ""
         return for_its_reader("; ".join(f"{options} reviews {what}" for what, options in self.scope.others.items()))

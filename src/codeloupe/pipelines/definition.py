@@ -152,7 +152,7 @@ def _pipelines_in(folder: Path) -> str:
 
 
 def _has_stages(file: Path) -> bool:
-    """Return whether a file has the key `stages`, which tells a pipeline from other YAML files."""
+    """Return whether a file has the key `stages`, which other YAML files do not have."""
     try:
         return _STAGES.search(read_regular_file(file, follow_symlinks=True, most=MAX_FILE_BYTES)) is not None
     except (OSError, ValueError):

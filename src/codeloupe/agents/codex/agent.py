@@ -53,7 +53,7 @@ _SANDBOXES = {PermissionMode.ACCEPT_EDITS: "workspace-write", PermissionMode.BYP
 _SAID = ("agent_message", "reasoning", "error")
 # The one tool that there is: commands in a sandbox.
 _SHELL = "shell"
-# What the program writes to its log: beside errors, a line for each reply and for each event that it ignores. It
+# The program writes to its log, in addition to errors, a line for each reply and for each event that it ignores. It
 # reports a status and a refusal nowhere else.
 _LOG_FILTER = "error,codex_http_client::client=debug,codex_api::sse::responses=debug"
 _OFF = ("analytics", "agents", "skills.bundled", "tools.experimental_request_user_input")
