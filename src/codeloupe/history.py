@@ -113,9 +113,10 @@ def find_review(history: History, word: str, *, here: Here) -> ReviewRecord:
     found = history.last(here.work_tree, back=back)
     if found is not None:
         return found
-    stored = history.list(HistoryQuery(work_tree=here.work_tree, limit=back + _CANDIDATES)).entries
-    reviews = [entry for entry in stored if entry.kind is EntryKind.REVIEW]
-    raise _too_far_back(history, word, here=here, stored=len(reviews), what="review")
+    stored = 0
+    while history.last(here.work_tree, back=stored) is not None:
+        stored += 1
+    raise _too_far_back(history, word, here=here, stored=stored, what="review")
 
 
 def review_of(history: History, entry: HistoryEntry) -> ReviewRecord:

@@ -195,3 +195,14 @@ def test_a_terminal_without_unicode_gets_none_colour_comes_when_asked_for_and_js
     for words in ("list", "compare last", "trends", "prune --keep 5"):
         document = json.loads(codeloupe("history", *words.split(), "--json", cwd=shop.path).stdout)
         assert document["schema_version"] == 1
+
+
+@pytest.mark.defect("E15")
+def test_sweeps_do_not_hide_how_many_reviews_are_stored(repository: GitRepository) -> None:
+    repository.commit_files({"a.py": "x = 1\n"})
+    repository.commit_files({"a.py": "x = 2\n"})
+    codeloupe("review", "--commit", "HEAD", "--reviewer", "offline", cwd=repository.path)
+    for _ in range(9):
+        codeloupe("commits", "HEAD~1..HEAD", "--reviewer", "offline", cwd=repository.path)
+    ended = codeloupe("history", "compare", cwd=repository.path)
+    assert (ended.exit_code, "1 review" in ended.stderr) == (2, True), ended.stderr
