@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# The option that a habit stands for, perhaps with its value. If there are several, the first that the command has.
+# The option that a habit means, perhaps with its value. If there are several, the first one that the command has.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     # scopes, as in git, gh and pre-commit
     "--cached": ("--staged",),
@@ -93,7 +93,7 @@ _AGENTS = {
     "gemini_cli": "gemini",
     "google-gemini": "gemini",
 }
-# The value that a habit stands for, by the option.
+# The value that a habit means, by option.
 VALUES: Mapping[str, Mapping[str, str]] = {
     "--agent": _AGENTS,
     "--reviewer": {
@@ -142,7 +142,7 @@ VALUE_POINTERS: Mapping[str, Mapping[str, str]] = {
     },
     "--fail-on": dict.fromkeys(("none", "never", "off"), _EXIT_ZERO),
 }
-# The command that a habit stands for. An empty name is the program itself; `*` is any command that has others below it.
+# The command that a habit means. An empty name is the program itself; `*` is any command that has others below it.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "": {"init": "config init", "dismiss": "history dismiss", "agents": "agent list"},
     "config": {"list": "show", "ls": "show"},

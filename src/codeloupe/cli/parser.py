@@ -264,7 +264,7 @@ def _our_words(
 
 
 def _alias(habit: str, known: Container[str]) -> list[str]:
-    """Return the words that a habit stands for in a command with the known options, or nothing."""
+    """Return our words for a habit in a command with the known options, or nothing."""
     for words in habits.OPTIONS.get(habit, ()):
         if words.split()[0] in known:
             return words.split()

@@ -104,6 +104,15 @@ def _lines(flow: Flow) -> set[int]:
     return {flow.source_line, *flow.lines, *range(flow.line, min(flow.end_line, flow.line + 50) + 1)}
 
 
+def _way(flow: Flow) -> str:
+    """Return the first lines between source and sink as words, such as ` via lines 6, 7`; empty without one."""
+    steps = sorted(set(flow.lines) - {flow.line, flow.source_line})[:4]
+    if not steps:
+        return ""
+    noun = "line" if len(steps) == 1 else "lines"
+    return f" via {noun} {', '.join(map(str, steps))}"
+
+
 def _issue(file: str, flow: Flow, added: frozenset[int]) -> Issue:
     """The flow at its sink; if the change did not touch that, at the last line of its way that the change added."""
     meaning = MEANINGS[flow.harm]
@@ -111,8 +120,7 @@ def _issue(file: str, flow: Flow, added: frozenset[int]) -> Issue:
     if added.isdisjoint(range(line, end_line + 1)):
         line = end_line = max(_lines(flow) & added)
     if flow.source:
-        steps = sorted({step for step in flow.lines if step not in (flow.line, flow.source_line)})[:4]
-        way = f" via line{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps))}" if steps else ""
+        way = _way(flow)
         target = flow.target if " " in flow.target or "`" in flow.target else f"`{flow.target}`"
         source = flow.source[:1].upper() + flow.source[1:] if " " in flow.source else f"`{flow.source}`"
         body = f"{source} (line {flow.source_line}) flows into {target} (line {flow.line}){way}. {body}"
