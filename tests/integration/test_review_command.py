@@ -174,6 +174,50 @@ def test_a_diff_without_its_repository_is_reviewed_as_far_as_it_goes_and_incompl
     assert "base.py" in document["coverage"]["units_failed"][0]["files"]
 
 
+_THREE_FUNCTIONS = """\
+def first(value):
+    before = value
+    return before
+def second(value):
+    one = value
+    two = value
+    three = value
+def third(value):
+    four = value
+    five = value
+    six = value
+    seven = value
+    eight = value
+    return eight
+"""
+
+
+@pytest.mark.defect("N8")
+def test_overlapping_hunks_of_git_are_reviewed_once(project: GitRepository) -> None:
+    project.commit_files({"old.py": _THREE_FUNCTIONS}, "before")
+    project.git("mv", "old.py", "new.py")
+    text = _THREE_FUNCTIONS.replace("return before", "return eval(before)").replace(
+        "return eight", "return eval(eight)"
+    )
+    project.write("new.py", text)
+    project.git("add", "--all")
+    # Functions are found by the attribute; without it git would show the whole file in one hunk.
+    project.write(".git/info/attributes", "*.py diff=python\n")
+    diff = project.git("diff", "--cached", "--function-context", "--find-renames")
+    assert b"@@ -1,6 +1,6 @@" in diff
+    assert b"@@ -5,10 +5,10 @@" in diff
+    project.git("reset", "--quiet", "--hard")
+    words = ("review", "--reviewer", "offline", "--diff-file", "-", "--format", "json", "-q")
+    document = codeloupe(*words, cwd=project.path, stdin=diff).json()
+    assert document["complete"] is True
+    assert [(finding["file"], finding["line_start"]) for finding in document["findings"]] == [
+        ("new.py", 3),
+        ("new.py", 14),
+    ]
+    preview = codeloupe(*words, "--preview", cwd=project.path, stdin=diff).json()
+    assert [(file["added"], file["deleted"]) for file in preview["files"]] == [(2, 2)]
+
+
 def test_a_preview_leaves_out_what_the_review_leaves_out(project: GitRepository) -> None:
     project.write("a.py", FAULT)
     project.write("empty.py", "")

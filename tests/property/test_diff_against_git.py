@@ -71,6 +71,49 @@ def test_every_line_of_a_generated_change_is_where_git_has_it(
     check_change(patch, lists, shared_repository)
 
 
+_CODE_LINES = (b"def one():", b"def two():", b"# note", b"", b"    a = 1", b"    a = 2", b"    b = 1", b"    b = 2")
+_code = st.lists(st.sampled_from(_CODE_LINES), min_size=1, max_size=4)
+# Blocks that are the same on both sides, blocks that are not, and the options by which git cuts hunks.
+_blocks = st.lists(st.tuples(_code, st.none() | st.none() | st.lists(st.sampled_from(_CODE_LINES), max_size=4)))
+_algorithms = st.sampled_from(("histogram", "patience", "minimal", "myers"))
+# git shows the lines after `def two` at the end of the first hunk and at the start of the second.
+_OVERLAPPING = [
+    ([b"def one():"], None),
+    ([b"    b = 1"], [b"    b = 2"]),
+    ([b"def two():", b"    a = 1", b"    a = 1", b"    a = 1", b"def one():"], None),
+    ([b"    a = 2"] * 8, None),
+    ([b"    b = 1"], [b"    b = 2"]),
+]
+
+
+@pytest.mark.defect("N8")
+@given(blocks=_blocks, context=st.integers(0, 10), between=st.integers(0, 10), algorithm=_algorithms)
+@settings(max_examples=30)
+@example(blocks=_OVERLAPPING, context=3, between=0, algorithm="histogram")
+def test_a_line_shown_twice_with_its_function_has_one_place(
+    shared_repository: GitRepository,
+    blocks: list[tuple[list[bytes], list[bytes] | None]],
+    context: int,
+    between: int,
+    algorithm: str,
+) -> None:
+    (shared_repository.path / ".git" / "info").mkdir(exist_ok=True)
+    (shared_repository.path / ".git" / "info" / "attributes").write_text("*.py diff=python\n", encoding="utf-8")
+    old: list[bytes] = []
+    new: list[bytes] = []
+    for before, after in blocks:
+        old += before
+        new += before if after is None else after
+    entries = [Entry("100644", b"".join(line + b"\n" for line in lines)) for lines in (old, new)]
+    commits = commit_trees(shared_repository, {b"old.py": entries[0]}, {b"new.py": entries[1]})
+    cut = ("--function-context", f"--inter-hunk-context={between}")
+    style = Style(patch=cut, shared=(f"--diff-algorithm={algorithm}",), context=context)
+    patch, lists = (ask(shared_repository, commits, style) for ask in (patch_of, lists_of))
+    for file in check_change(patch, lists, shared_repository):
+        numbers = [line.new_number for hunk in file.hunks for line in hunk.lines() if line.new_number]
+        assert numbers == sorted(set(numbers))
+
+
 def _parse_or_refuse(data: bytes) -> None:
     """What is accepted can be cut into lines, and the lines are as many as the header says."""
     with contextlib.suppress(DiffSyntaxError):

@@ -9,60 +9,16 @@ of a recursive diff and no prefix at all are recognised.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError
+from codeloupe.git.hunks import without_repeated
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.system.regex import regex
-
-# The longest section name that git prints after the numbers of a hunk.
-LONGEST_SECTION = 80
-_ROW = regex(rb"[^\n]*\n|[^\n]+")
-_DEFINITION = regex(rb"[-+ ][A-Za-z_$]")
-
-
-def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
-    """Some stretches of a hunk's rows, in order and without overlap, as hunks with the right numbers."""
-    rows, passed = HunkRows(hunk), 0
-    for start, end in stretches:
-        if (start, end) == (0, len(rows.signs)):
-            yield hunk
-            return
-        # The marker of a missing newline belongs to its row.
-        first = start - (start > passed and rows.signs[start] == b"\\")
-        passed = end + (end < len(rows.signs) and rows.signs[end] == b"\\")
-        yield rows.part(first, passed, rows.section_in(max(0, first - 2_000), first) or hunk.section)
-
-
-class HunkRows:
-    """The rows of a hunk and the signs that they begin with. Consecutive rows can become a hunk of their own."""
-
-    def __init__(self, hunk: Hunk) -> None:
-        self.rows: list[bytes] = _ROW.findall(hunk.body)
-        self.signs = [row[:1] for row in self.rows]
-        # The numbers of each row on both sides; in git's numbers a side without lines begins before it.
-        old, new = hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
-        self._old = list(accumulate((sign not in (b"+", b"\\") for sign in self.signs), initial=old))
-        self._new = list(accumulate((sign not in (b"-", b"\\") for sign in self.signs), initial=new))
-
-    def section_in(self, start: int, end: int) -> str:
-        """The last row at the left margin, as git shows it after a hunk's numbers; empty when there is none."""
-        found = (row for row in reversed(self.rows[start:end]) if _DEFINITION.match(row))
-        return next(found, b"")[1 : LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
-
-    def part(self, start: int, end: int, section: str) -> Hunk:
-        """Some rows as a hunk."""
-        (old, old_end), (new, new_end) = ((side[start], side[end]) for side in (self._old, self._new))
-        body, signs = b"".join(self.rows[start:end]), self.signs[start:end]
-        added, deleted = signs.count(b"+"), signs.count(b"-")
-        sides = (old - (old == old_end), old_end - old, new - (new == new_end), new_end - new)
-        return Hunk(*sides, body, section, added, deleted)
-
 
 _QUOTED = regex(rb'"(?:[^"\\\n]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"')
 _GIT_HEADER = b"diff --git "
@@ -453,17 +409,18 @@ def _git_paths(line: bytes, names: _Names | None) -> tuple[bytes, bytes] | None:
 
 
 def _read_hunks(text: _Text, position: int) -> tuple[tuple[Hunk, ...], int]:
-    hunks: list[Hunk] = []
-    old_free = new_free = 0
-    while text.data.startswith(b"@@", position) or not hunks:
-        hunk, end = _read_hunk(text, position)
-        old_first, new_first = hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
-        if old_first < old_free or new_first < new_free:
-            raise text.refusal(position, "this hunk overlaps the one before it, or hunks are out of order")
-        old_free, new_free = old_first + hunk.old_lines, new_first + hunk.new_lines
-        hunks.append(hunk)
+    """Return the hunks that begin at `position`, each line in one hunk only, and where they end."""
+    hunk, end = _read_hunk(text, position)
+    hunks = [hunk]
+    while text.data.startswith(b"@@", end):
         position = end
-    return tuple(hunks), position
+        written, end = _read_hunk(text, position)
+        following = without_repeated(written, hunks[-1])
+        if following is None:
+            problem = "this hunk changes or contradicts lines of the one before it, or hunks are out of order"
+            raise text.refusal(position, problem)
+        hunks.append(following)
+    return tuple(hunks), end
 
 
 def _read_hunk(text: _Text, position: int) -> tuple[Hunk, int]:

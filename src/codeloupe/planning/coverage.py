@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.git.diff import stretches_of
+from codeloupe.git.hunks import stretches_of
 from codeloupe.model.change import Expert, FileChange, Hunk
 from codeloupe.model.ports import Plan
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from codeloupe.errors import ConfigError
-from codeloupe.git.diff import LONGEST_SECTION, HunkRows
+from codeloupe.git.hunks import LONGEST_SECTION, HunkRows
 from codeloupe.model.change import Effort, Expert, FileChange, Hunk, Unit, UnitPart
 from codeloupe.model.scope import check_pattern
 from codeloupe.planning.globs import Globs
