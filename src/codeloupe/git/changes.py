@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository, OutputTooLarge, RepositoryBusy
 from codeloupe.git.command import PATCH_FLAGS, Place, both, failure, git, try_git
-from codeloupe.git.diff import decode_path, parse_diff
+from codeloupe.git.diff import parse_diff
+from codeloupe.git.diff_names import decode_path
 from codeloupe.git.repository import Entry, Repository, in_working_tree, object_name, reading
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import SUBMODULE_MODE, Change, FileChange, FileStatus

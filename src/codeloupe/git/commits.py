@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from codeloupe.errors import CodeloupeError, DiffSyntaxError, GitFailed, RevisionError
 from codeloupe.git.changes import CHANGE_FLAGS, parse_list, read_change, reconcile
 from codeloupe.git.command import DIFF_FLAGS, Place, git, try_git
-from codeloupe.git.diff import decode_path, parse_diff, unquote
+from codeloupe.git.diff import parse_diff
+from codeloupe.git.diff_names import decode_path, unquote
 from codeloupe.git.repository import Repository, list_refs, merge_base, reading, resolve, resolve_all
 from codeloupe.git.revisions import USUAL_NAMES
 from codeloupe.git.scopes import commit_scope, resolve_scope, shallow_edge
