@@ -59,17 +59,16 @@ def _read_hunk(text: DiffText, position: int) -> tuple[Hunk, int]:
     lines = body.count(b"\n")
     added = lines - old_lines
     deleted = lines - new_lines
-    is_usual = _count(body, b"+") == added and _count(body, b"-") == deleted
-    if not is_usual or text.data.startswith(_MARKER, end):
+    is_usual = (
+        body.count(b"\n+") + body.startswith(b"+") == added
+        and body.count(b"\n-") + body.startswith(b"-") == deleted
+        and not text.data.startswith(_MARKER, end)
+    )
+    if not is_usual:
         end, added, deleted = _walk_body(text, start, old_lines, new_lines)
         body = text.data[start:end]
     heading = section.removeprefix(b" ").decode("utf-8", "replace")
     return Hunk(old_start, old_lines, new_start, new_lines, body, heading, added, deleted), end
-
-
-def _count(body: bytes, sign: bytes) -> int:
-    """Return the number of lines that begin with a sign."""
-    return body.count(b"\n" + sign) + body.startswith(sign)
 
 
 def _walk_body(text: DiffText, start: int, old_lines: int, new_lines: int) -> tuple[int, int, int]:
