@@ -1,8 +1,9 @@
 """The offline review beside ruff and ast-grep called directly on the same files, by turns.
 
 With CODELOUPE_BENCH_REPOSITORIES=FOLDER the changes are real ones of up to three git repositories in the folder that
-have Python files: the newest range that changes 60 Python files, and the newest commit that changes one Python file and
-nothing else. Otherwise the change is a generated one of 60 files in four languages.
+have Python files: the newest range that changes 60 Python files, the newest commit that changes one Python file and
+nothing else, and a sweep over the newest 40 commits. Without a folder, only a generated change of 60 files in four
+languages is measured.
 
 - The review is the whole program, start included: `codeloupe review A..B --reviewer offline --fresh`. Real changes get
   `--include '*.py'` too. It reads the files from git, runs ruff, ast-grep, the data-flow analysis and the search for
@@ -10,6 +11,10 @@ nothing else. Otherwise the change is a generated one of 60 files in four langua
 - Called directly, ruff and ast-grep run one after the other on a folder with the new version of the files that the
   review reads, whole. Both use our rules and no cache, and print what they find as JSON. The folder is written before
   the clock starts.
+- ast-grep called directly loads our pack for all languages, as it does for a project that has one `sgconfig.yml`. The
+  review loads only the rules for the languages of the change. A second row without a limit compares it with ast-grep
+  that has only the rules for Python, because loading the pack takes most of the time on one file.
+- The sweep is compared with ruff called once for each commit, on a folder with the commit's Python files.
 """
 
 from __future__ import annotations
@@ -29,15 +34,17 @@ from bench.changes import git, make_change
 from bench.prompt_tokens import REPOSITORIES
 from bench.table import BenchRow
 from bench.timing import best_seconds
-from bench.turns import Contender, Cost, least_costs
+from bench.turns import Contender, Cost, compared, least_costs, shared
 from codeloupe.analysers.ruff import ruff_rules
 
 _BIN = Path(sys.executable).parent
 _RULES = Path(codeloupe.analysers.__file__).parent / "rules"
 _SECONDS_ALLOWED = 3.0
 _MOST_TIMES_DIRECT = 2.0
+_MOST_TIMES_RUFF = 4.0
 _MOST_REPOSITORIES = 3
 _FILES = 60
+_SWEPT = 40
 _NEWEST_COMMITS = 2_000
 _TURNS = 7
 _PYTHON = "*.py"
@@ -107,17 +114,19 @@ def python_repositories(folder: Path) -> list[Path]:
 
 
 def repository_rows(root: Path) -> Iterator[BenchRow]:
-    """Yield one row for the newest range with 60 Python files, and one for the newest commit of one Python file."""
+    """Measure the newest range with 60 Python files, the newest commit of one Python file, and a sweep."""
     base = _base_of_range(root)
     if base is None:
         yield BenchRow(f"{root.name}: offline review of {_FILES} files", "not measured: fewer files", None, None)
     else:
-        yield _real_row(MeasuredRange(root, base, "HEAD", _PYTHON), base)
+        yield from _real_rows(MeasuredRange(root, base, "HEAD", _PYTHON), base)
     commit = _commit_of_one_file(root)
     if commit is None:
         yield BenchRow(f"{root.name}: offline review of one file", "not measured: no such commit", None, None)
     else:
-        yield _real_row(MeasuredRange(root, f"{commit}~1", commit, _PYTHON), commit)
+        yield from _real_rows(MeasuredRange(root, f"{commit}~1", commit, _PYTHON), commit)
+    with tempfile.TemporaryDirectory() as directory:
+        yield _sweep_row(root, Path(directory))
 
 
 def _generated_rows(folder: Path) -> Iterator[BenchRow]:
@@ -127,70 +136,106 @@ def _generated_rows(folder: Path) -> Iterator[BenchRow]:
     document = _first_review(change, folder / "home")
     if not document["complete"] or not document["findings"]:
         raise RuntimeError("the review that is measured did not work")
-    ours, theirs = _least_costs(change, folder)
+    ours, theirs = _least_costs(change, folder, (_RULES,))
     diff_seconds = best_seconds(lambda: git(root, "diff", "HEAD~1", "HEAD"), times=_TURNS)
     seconds = ours.wall_seconds
     detail = f"{seconds:.2f} s, {len(document['findings'])} findings in {change.added_lines():,} lines"
     yield BenchRow(f"offline review of {_FILES} files / 3 s", detail, seconds / _SECONDS_ALLOWED, 1.0)
     name = f"offline review of {_FILES} files / its git diff"
     yield BenchRow(name, f"{seconds:.2f} s / {diff_seconds:.3f} s", seconds / diff_seconds, None)
-    yield _row(f"offline review of {_FILES} files", ours, theirs, limit=None)
+    yield _row(f"offline review of {_FILES} files / {_DIRECTLY}", ours, theirs, limit=None)
 
 
-def _real_row(change: MeasuredRange, commit: str) -> BenchRow:
+def _real_rows(change: MeasuredRange, commit: str) -> Iterator[BenchRow]:
     with tempfile.TemporaryDirectory() as directory:
-        ours, theirs = _least_costs(change, Path(directory))
+        ours, theirs, only_python = _least_costs(change, Path(directory), (_RULES, _RULES / "python"))
     count = len(change.files())
     what = f"{count} files"
     if count == 1:
         what = "one file"
     name = f"{change.root.name}: offline review of {what}, {commit[:10]}"
-    return _row(name, ours, theirs, limit=_MOST_TIMES_DIRECT)
+    yield _row(f"{name} / {_DIRECTLY}", ours, theirs, limit=_MOST_TIMES_DIRECT)
+    yield _row(f"{name} / the same with only the rules for Python", ours, only_python, limit=None)
+
+
+def _sweep_row(root: Path, folder: Path) -> BenchRow:
+    words = [
+        "commits",
+        f"--max={_SWEPT}",
+        "--since=1970-01-02",
+        "--reviewer",
+        "offline",
+        "--fresh",
+        "--json",
+        "--quiet",
+    ]
+    environment = {"CODELOUPE_HOME": str(folder / "home")}
+    sweep = Contender([[str(_BIN / "codeloupe"), *words]], root, environment=environment)
+    document = _first_report(sweep)
+    calls: list[list[str]] = []
+    for commit in document["commits"]:
+        if not commit["reviewed"]:
+            raise RuntimeError(f"the sweep that is measured did not work: {commit['failure']}")
+        files = folder / commit["sha"]
+        files.mkdir()
+        change = MeasuredRange(root, f"{commit['sha']}~1", commit["sha"], _PYTHON)
+        _write_files(change, change.files(), files)
+        calls.append(_ruff_call(files))
+    ours, theirs = least_costs([sweep, Contender(calls, folder)], turns=_TURNS)
+    name = f"{root.name}: a commit of an offline sweep over {len(calls)} / ruff on its files"
+    return _row(name, shared(ours, len(calls)), shared(theirs, len(calls)), limit=_MOST_TIMES_RUFF)
 
 
 def _row(name: str, ours: Cost, theirs: Cost, *, limit: float | None) -> BenchRow:
-    wall = f"{ours.wall_seconds * 1000:.0f} ms / {theirs.wall_seconds * 1000:.0f} ms"
-    cpu = f"CPU {ours.cpu_seconds * 1000:.0f} ms / {theirs.cpu_seconds * 1000:.0f} ms"
-    detail = f"{wall}, {cpu}, the least of {_TURNS} turns"
-    return BenchRow(f"{name} / {_DIRECTLY}", detail, ours.wall_seconds / theirs.wall_seconds, limit)
+    detail = f"{compared(ours, theirs)}, the least of {_TURNS} turns"
+    return BenchRow(name, detail, ours.wall_seconds / theirs.wall_seconds, limit)
 
 
-def _least_costs(change: MeasuredRange, folder: Path) -> tuple[Cost, Cost]:
-    """Return what the review of a change costs, and what the direct calls on the same files cost."""
+def _least_costs(change: MeasuredRange, folder: Path, rule_folders: Sequence[Path]) -> list[Cost]:
+    """Return what the review of a change costs, and what direct calls on the same files cost with each set of rules."""
     document = _first_review(change, folder / "home")
     skipped = {row["file"] for row in document["coverage"]["skipped"]}
     files = folder / "files"
-    for name in change.files():
-        if name not in skipped:
-            target = files / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(git(change.root, "show", f"{change.head}:{name}"))
-    direct = Contender(_direct_calls(files, folder), folder)
-    ours, theirs = least_costs([change.review(folder / "home"), direct], turns=_TURNS)
-    return ours, theirs
+    _write_files(change, [name for name in change.files() if name not in skipped], files)
+    contenders = [change.review(folder / "home")]
+    for number, rules in enumerate(rule_folders):
+        config = folder / f"sgconfig{number}.yml"
+        config.write_text(f"ruleDirs: [{json.dumps(str(rules))}]\n", encoding="utf-8")
+        contenders.append(Contender(_direct_calls(files, config), folder))
+    return least_costs(contenders, turns=_TURNS)
 
 
 def _first_review(change: MeasuredRange, home: Path) -> Any:
     """Review a change once and return the report. Raise RuntimeError if an analyser failed."""
-    review = change.review(home)
-    environment = {**os.environ, **(review.environment or {})}
-    (command,) = review.commands
-    ended = subprocess.run(command, cwd=change.root, env=environment, capture_output=True, check=False)
-    document = json.loads(ended.stdout)
+    document = _first_report(change.review(home))
     for error in document["errors"]:
         if error["level"] == "problem" and error["kind"] != _NOT_REVIEWED:
             raise RuntimeError(f"the review that is measured did not work: {error['message']}")
     return document
 
 
-def _direct_calls(files: Path, folder: Path) -> Sequence[Sequence[str]]:
-    config = folder / "sgconfig.yml"
-    config.write_text(f"ruleDirs: [{json.dumps(str(_RULES))}]\n", encoding="utf-8")
+def _first_report(contender: Contender) -> Any:
+    (command,) = contender.commands
+    environment = {**os.environ, **(contender.environment or {})}
+    ended = subprocess.run(command, cwd=contender.folder, env=environment, capture_output=True, check=False)
+    return json.loads(ended.stdout)
+
+
+def _write_files(change: MeasuredRange, names: Sequence[str], folder: Path) -> None:
+    for name in names:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(git(change.root, "show", f"{change.head}:{name}"))
+
+
+def _ruff_call(files: Path) -> list[str]:
     select = f"--select={','.join(ruff_rules())}"
-    return [
-        [str(_BIN / "ruff"), "check", "--isolated", "--no-cache", "--output-format=json", select, str(files)],
-        [str(_BIN / "ast-grep"), "scan", "--config", str(config), "--json=stream", str(files)],
-    ]
+    return [str(_BIN / "ruff"), "check", "--isolated", "--no-cache", "--output-format=json", select, str(files)]
+
+
+def _direct_calls(files: Path, config: Path) -> Sequence[Sequence[str]]:
+    ast_grep = [str(_BIN / "ast-grep"), "scan", "--config", str(config), "--json=stream", str(files)]
+    return [_ruff_call(files), ast_grep]
 
 
 def _base_of_range(root: Path) -> str | None:

@@ -16,6 +16,7 @@ from bench.changes import git, source
 from bench.sweep import make_history
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
+from bench.turns import Contender, compared, least_costs, shared
 
 # The last commit of version 0.1.0.
 _FIRST_VERSION = "dd3e45e"
@@ -24,6 +25,9 @@ _TURNS = 9
 _BIN = Path(sys.executable).parent
 _RULES = Path(codeloupe.analysers.__file__).parent / "rules"
 _CODELOUPE = (str(_BIN / "codeloupe"),)
+_RUFF = (str(_BIN / "ruff"), "check", "--isolated", "--no-cache", "--quiet")
+# The commits of the sweep.
+_SWEPT = 40
 
 
 def rows() -> Iterator[BenchRow]:
@@ -57,39 +61,30 @@ def _empty(root: Path) -> BenchRow:
     return BenchRow("review of no change / python -c pass", _both(seconds, bare), seconds / bare, 12.0)
 
 
-def _analysers(root: Path, folder: Path) -> list[list[str]]:
-    """The two analysers as a person would call them on the changed file, with the pack of rules for all languages."""
-    config, file = folder / "sgconfig.yml", str(root / "shop.py")
-    config.write_text(f"ruleDirs: [{json.dumps(str(_RULES))}]\n", encoding="utf-8")
-    return [
-        [str(_BIN / "ruff"), "check", "--isolated", "--no-cache", "--quiet", file],
-        [str(_BIN / "ast-grep"), "scan", "--config", str(config), "--json=stream", file],
-    ]
-
-
 def _one_file(root: Path, folder: Path) -> BenchRow:
-    def directly() -> None:
-        for words in _analysers(root, folder):
-            quiet(words, cwd=folder, expected=(0, 1))
-
-    bare = best_seconds(directly, times=_TIMES)
-    seconds = best_seconds(lambda: quiet(_review(), cwd=root, expected=(0, 1)), times=_TIMES)
+    """Compare a review of one changed file with ruff and ast-grep called on it, as `bench.offline` does."""
+    config = folder / "sgconfig.yml"
+    config.write_text(f"ruleDirs: [{json.dumps(str(_RULES))}]\n", encoding="utf-8")
+    file = str(root / "shop.py")
+    ast_grep = [str(_BIN / "ast-grep"), "scan", "--config", str(config), "--json=stream", file]
+    direct = Contender([[*_RUFF, file], ast_grep], folder)
+    review, bare = least_costs([Contender([_review()], root), direct], turns=_TIMES)
     name = "offline review of one file / ruff and ast-grep on it"
-    return BenchRow(name, _both(seconds, bare), seconds / bare, 2.0)
+    return BenchRow(name, compared(review, bare), review.wall_seconds / bare.wall_seconds, 2.0)
 
 
 def _commits(root: Path) -> BenchRow:
-    count = 40
-    make_history(root, count)
+    """Compare a commit of a sweep with ruff called on one file."""
+    make_history(root, _SWEPT)
+    words = [*_CODELOUPE, "commits", "--since", "2000-01-01", "--reviewer", "offline", "--fresh", "--quiet"]
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "part.py"
         file.write_bytes(git(root, "show", "HEAD:part0.py"))
-        ruff = [str(_BIN / "ruff"), "check", "--isolated", "--no-cache", "--quiet", str(file)]
-        bare = best_seconds(lambda: quiet(ruff, expected=(0, 1)), times=_TIMES)
-    words = [*_CODELOUPE, "commits", "--since", "2000-01-01", "--reviewer", "offline", "--quiet"]
-    seconds = best_seconds(lambda: quiet(words, cwd=root), times=3) / count
-    name = f"a commit of an offline sweep over {count} / ruff on one file"
-    return BenchRow(name, _both(seconds, bare), seconds / bare, 4.0)
+        ruff = Contender([[*_RUFF, str(file)]], Path(directory))
+        sweep, bare = least_costs([Contender([words], root), ruff], turns=_TURNS)
+    commit = shared(sweep, _SWEPT)
+    name = f"a commit of an offline sweep over {_SWEPT} / ruff on one file"
+    return BenchRow(name, compared(commit, bare), commit.wall_seconds / bare.wall_seconds, 4.0)
 
 
 def _against_first_version(root: Path, folder: Path) -> Iterator[BenchRow]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LONGEST_MESSAGE = 2_000
+# Without compiled modules, each start of a Python program takes longer. The first turn writes them.
+_NO_COMPILED_MODULES = "PYTHONDONTWRITEBYTECODE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def _run(contender: Contender) -> Cost:
 def _cpu_of(command: Sequence[str], contender: Contender) -> float:
     """Run one command without showing its output and return its CPU seconds. Raise RuntimeError if it fails."""
     environment = {**os.environ, **(contender.environment or {})}
+    environment.pop(_NO_COMPILED_MODULES, None)
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
@@ -76,3 +79,15 @@ def _cpu_of(command: Sequence[str], contender: Contender) -> float:
             message = output.read().decode("utf-8", "replace")[-_LONGEST_MESSAGE:]
             raise RuntimeError(f"{command[0]} ended with {process.returncode}: {message}")
     return usage.ru_utime + usage.ru_stime
+
+
+def compared(ours: Cost, theirs: Cost) -> str:
+    """Return both wall times and both CPU times in words."""
+    wall = f"{ours.wall_seconds * 1000:.0f} ms / {theirs.wall_seconds * 1000:.0f} ms"
+    cpu = f"CPU {ours.cpu_seconds * 1000:.0f} ms / {theirs.cpu_seconds * 1000:.0f} ms"
+    return f"{wall}, {cpu}"
+
+
+def shared(cost: Cost, parts: int) -> Cost:
+    """Return the part of a cost that falls to each of several equal parts."""
+    return Cost(cost.wall_seconds / parts, cost.cpu_seconds / parts)
