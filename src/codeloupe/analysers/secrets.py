@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from codeloupe.analysers import interface, programs
 from codeloupe.analysers import secret_detectors as detectors
+from codeloupe.analysers.claims import claim_of, in_order
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.offline import claim_of, in_order
 from codeloupe.analysers.secret_detectors import SECRETS_TABLE, Hit
 from codeloupe.config.files import read_regular_file
 from codeloupe.errors import CodeloupeError
@@ -51,8 +51,8 @@ class SecretsAnalyser(Analyser):
     name = _NAME
     needs_only_added_lines = True
 
-    def accepts(self, path: str) -> bool:
-        """Every file may hold a secret."""
+    def accepts(self, path: str, start: bytes = b"") -> bool:  # noqa: ARG002 - every file may contain a secret
+        """Return True: every file may contain a secret."""
         return bool(path)
 
     async def version(self) -> str:
@@ -143,6 +143,7 @@ def _issue(hits: Sequence[Hit], moment: Moment) -> Issue | None:
         line_start=worst.line,
         line_end=worst.line,
         rule=worst.kind.lower().replace(" ", "-"),
+        defect="hard-coded-secret",
         severity=severity,
         category="security",
         title=TITLES[worst.kind][1],

@@ -39,7 +39,7 @@ class ScriptedAnalyser(Analyser):
         self._ending = ending
         self.targets: list[AnalysisTarget] = []
 
-    def accepts(self, path: str) -> bool:
+    def accepts(self, path: str, start: bytes = b"") -> bool:
         return path.endswith(self._ending)
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
@@ -141,7 +141,7 @@ def test_evidence_is_readable_and_at_most_five_lines_and_a_thousand_characters(t
 def test_reports_of_one_defect_are_one_finding_and_different_ones_stay_apart(tmp_path: Path) -> None:
     secret = written(tmp_path, "src/a.py", f'password = "{TOKEN}"\n')
     swallowed = written(tmp_path, "a.py", "try:\n    print()\nexcept:\n    pass\n")
-    two = written(tmp_path, "b.py", "print(unknown); import os\n")
+    two = written(tmp_path, "b.py", "import os; print(unknown)\n")
     (claim,) = review(tmp_path, [secret], RuffAnalyser(), SecretsAnalyser()).claims
     assert (claim.rule, claim.reporter) == ("github-token", "detect-secrets")
     assert (claim.severity, claim.seen_by) == (Severity.HIGH, ("detect-secrets", "ruff"))
