@@ -1,7 +1,7 @@
 """ast-grep with codeloupe's own rules, on files of every language in `rules/`.
 
-A directory of rules may be for several languages with similar grammars. Its rules are written for the first language and
-repeated for the others, so that one rule for JavaScript also applies to TypeScript.
+A directory of rules may be for several languages with similar grammars. Its rules are written for the first language
+and repeated for the others, so that one rule for JavaScript also applies to TypeScript.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
 _RULES = Path(__file__).parent / "rules"
-# The time for one call, about sixty times what it takes on an ordinary machine. If a call takes longer, one of its files
-# is made to be slow, and the files are halved until that file is alone.
+# The time for one call, about sixty times what it takes on an ordinary machine. If a call takes longer, one of its
+# files is made to be slow, and the files are halved until that file is alone.
 _CALL_SECONDS = 15.0
 # The most files in one call: each name is short, so that the arguments stay far below the limit of the kernel.
 _MOST_FILES = 2000
@@ -66,8 +66,7 @@ def rule_document(languages: Iterable[str]) -> str:
             continue
         texts = [path.read_text(encoding="utf-8") for path in rule_files(folder)]
         for language in chosen:
-            for text in texts:
-                rules.append(text.replace(written, f"\nlanguage: {language}\n", 1))
+            rules += [text.replace(written, f"\nlanguage: {language}\n", 1) for text in texts]
     return "---\n".join(rules)
 
 
@@ -218,7 +217,9 @@ class _Copies:
             self.failed[path] = "it is UTF-16 text; only UTF-8 and its subsets are analysed"
             return
         if len(content) > _MOST_BYTES and content.count(b"\n") >= _MOST_LINES:
-            self.failed[path] = f"it is larger than {_MOST_BYTES:,} bytes and {_MOST_LINES:,} lines, the limit of ast-grep"
+            self.failed[path] = (
+                f"it is larger than {_MOST_BYTES:,} bytes and {_MOST_LINES:,} lines, the limit of ast-grep"
+            )
             return
         text = content.decode("utf-8", "replace")
         if language == "Php":

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.analysers.interface import AnalyserReport, Issue
-from codeloupe.analysers.secret_detectors import mask_secrets
+from codeloupe.analysers.secret_values import mask_secrets
 from codeloupe.config.files import read_regular_file
 from codeloupe.model.finding import Claim, Source
 from codeloupe.system.redaction import redact

@@ -42,8 +42,8 @@ class AnalysisTarget(Struct, frozen=True, kw_only=True):
     """Files to analyse, each a regular file under `root`, and the numbers of the lines that the change added to them.
 
     In a trusted change, an issue that a comment hides is reported with that comment in `silenced_by`. In an untrusted
-    change, such comments are ignored. `added_text` has the added lines of files of which only the diff is known: only an
-    analyser with `needs_only_added_lines` gets such files. `moment_of` returns whether an added line is uncommitted,
+    change, such comments are ignored. `added_text` has the added lines of files of which only the diff is known: only
+    an analyser with `needs_only_added_lines` gets such files. `moment_of` returns whether an added line is uncommitted,
     staged, committed or pushed, for advice that fits.
     """
 
@@ -88,7 +88,7 @@ class Analyser(ABC):
 
     @abstractmethod
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Return the issues of the target. Raises AnalyserFailed or a ProcessError; a failure is never an empty report."""
+        """Return the issues of the target. Raises AnalyserFailed or a ProcessError instead of an empty report."""
 
     @abstractmethod
     async def version(self) -> str:

@@ -7,8 +7,8 @@ import re
 from codeloupe.system.regex import regex
 
 _OPENING = regex(r"<\?(?:php(?=\s|\Z)|=|(?=\s))", re.IGNORECASE)
-# The parts of code that may contain a `?>` that does not close, and the `?>` that does. Each part also ends at the end of
-# the text, so that no attempt fails after a long search: the search stays linear on hostile input.
+# The parts of code that may contain a `?>` that does not close, and the `?>` that does. Each part also ends at the end
+# of the text, so that no attempt fails after a long search: the search stays linear on hostile input.
 _CLOSING = regex(
     r"""
     " (?: [^"\\] | \\(?:.|\Z) )* (?: " | \Z )

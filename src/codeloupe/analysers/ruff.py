@@ -1,7 +1,7 @@
 """ruff, isolated from every configuration, on Python files; `ruff_rules.toml` lists the rules and their texts.
 
-ruff never sees the real names of the files: it gets numbered links in an empty directory. So no name is read as an option,
-an exclusion or an argument file, no name is too long, and every name survives JSON.
+ruff never sees the real names of the files: it gets numbered links in an empty directory. So no name is read as an
+option, an exclusion or an argument file, no name is too long, and every name survives JSON.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class RuffAnalyser(Analyser):
         return await programs.version_of("ruff", self._find(), "--version", hint=_HINT)
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Run ruff on all files; files that it cannot check are in `failed`. Raises AnalyserFailed or a ProcessError."""
+        """Run ruff; files that it cannot check are in `failed`. Raises AnalyserFailed or a ProcessError."""
         if not target.files:
             return AnalyserReport()
         deadline = time.monotonic() + target.timeout_seconds

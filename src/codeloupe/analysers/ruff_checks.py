@@ -1,7 +1,7 @@
 """A second look at the code, for rules of ruff that depend on more than the form of a statement.
 
-Each check returns whether a diagnostic is a defect. The checks read rows of text: code under review is not parsed in this
-process. Every check is linear in the rows that it reads and reads a bounded number of them.
+Each check returns whether a diagnostic is a defect. The checks read rows of text: code under review is not parsed in
+this process. Every check is linear in the rows that it reads and reads a bounded number of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from codeloupe.analysers.secret_detectors import speaks_about_secrets
+from codeloupe.analysers.secret_values import speaks_about_secrets
 from codeloupe.system.regex import regex
 
 # A longer row is read up to here.

@@ -108,7 +108,7 @@ def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
 
 def _fix_step(finding: Finding) -> PlanStep:
     """Return the step for an analyser's finding."""
-    text = f"Fix this: {_sentence(finding.title)} ({_place(finding)})"
+    text = f"Fix {_place(finding)}: {_sentence(finding.title)}"
     advice = (finding.suggestion or "").strip().splitlines()
     if advice:
         text += f" {advice[0][:300]}"

@@ -122,7 +122,16 @@ def test_a_statement_of_an_older_python_makes_a_file_unreadable_and_is_no_issue(
 
 @each(
     "statement",
-    ["y = = 2", "print('x'", "def f(:", "<<<<<<< HEAD", "return (", "x = 'unclosed", "async deff f(): pass", "printx 1"],
+    [
+        "y = = 2",
+        "print('x'",
+        "def f(:",
+        "<<<<<<< HEAD",
+        "return (",
+        "x = 'unclosed",
+        "async deff f(): pass",
+        "printx 1",
+    ],
 )
 def test_a_syntax_error_of_python_3_on_an_added_line_is_an_issue(tmp_path: Path, statement: str) -> None:
     report = analyse(RuffAnalyser(), tmp_path, {"a.py": f"x = 1\n{statement}"}, added={"a.py": {2}})
