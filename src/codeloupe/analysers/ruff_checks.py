@@ -77,6 +77,16 @@ def _misses_comma(place: Place) -> bool:
     return joined <= max(longest, _LINE_LENGTH)
 
 
+_CONVERTED = regex(r"\b(?:int|float|str)\(\s*os\.(?:getenv|environ\.get)\([^()]*$")
+
+
+def _has_two_types(place: Place) -> bool:
+    """Return whether a variable of the environment is not converted at once, so that its default has another type."""
+    row = place.own_rows[0][: place.column - 1]
+    row_before = place.rows[place.first - 2][:_MOST_COLUMNS] if place.first > 1 else ""
+    return _CONVERTED.search(f"{row_before}\n{row}") is None
+
+
 _REASON = regex(r"#(?!\s*(?:noqa|nosec|pylint|pragma|ruff|type:))\s*\w")
 
 
@@ -157,6 +167,7 @@ CHECKS: Mapping[str, Callable[[Place], bool]] = {
     "B006": _changes_default,
     "F401": _is_import_for_itself,
     "ISC004": _misses_comma,
+    "PLW1508": _has_two_types,
     "S105": _is_secret,
     "S106": _is_secret,
     "S107": _is_secret,

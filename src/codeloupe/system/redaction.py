@@ -310,7 +310,7 @@ def find_tokens(text: str, forms: Iterable[Form] | None = None) -> Iterator[tupl
 
 
 # Words in lower case, capitals or camel case; the last one may be cut. The groups are atomic: the search stays linear.
-_PROSE = regex(r"(?>[A-Z]?[a-z]{2,}+|[A-Z]{3,}+|[-_./ ]+)++[A-Z]{0,2}[a-z]?")
+_PROSE = regex(r"(?>[A-Z]?[a-z]{2,15}+(?![a-z])|[A-Z]{3,15}+(?![A-Z])|[-_./ ]+)++[A-Z]{0,2}[a-z]?")
 
 
 def is_words(value: str) -> bool:

@@ -60,8 +60,17 @@ def reporting(*issues: Issue, failed: Mapping[str, str] | None = None, **more: s
 def issue(
     line: int, end: int | None = None, *, rule: str = "rule", file: str = "a.py", title: str = "A title"
 ) -> Issue:
-    words = {"category": "correctness", "title": title, "body": "A body.", "suggestion": "A suggestion."}
-    return Issue(file=file, line_start=line, line_end=end or line, rule=rule, severity=Severity.MEDIUM, **words)
+    return Issue(
+        file=file,
+        line_start=line,
+        line_end=end or line,
+        rule=rule,
+        severity=Severity.MEDIUM,
+        category="correctness",
+        title=title,
+        body="A body.",
+        suggestion="A suggestion.",
+    )
 
 
 def written(root: Path, name: str, content: str | bytes, *, added: range | None = None) -> FileChange:

@@ -88,6 +88,13 @@ def test_a_discarded_error_counts_if_no_comment_explains_it(tmp_path: Path, hand
     assert reported(tmp_path, "try:\n    print()\n" + handler, "S110") == lines
 
 
+def test_a_default_of_another_type_counts_unless_the_value_is_converted(tmp_path: Path) -> None:
+    code = (
+        'import os\nx = float(os.getenv("A", 10))\ny = os.getenv("A", 10)\nz = int(\n    os.environ.get("A", 10)\n)\n'
+    )
+    assert reported(tmp_path, code, "PLW1508") == [3]
+
+
 def test_a_name_that_only_python_2_defines_is_not_undefined(tmp_path: Path) -> None:
     code = "print(unicode, long, xrange, file)\nprint(reduce)\nprint(unicodes)\n"
     assert reported(tmp_path, code, "F821") == [2, 3]

@@ -159,9 +159,21 @@ def test_every_vendors_token_is_found_and_no_look_alike(tmp_path: Path) -> None:
 def test_words_after_the_sign_of_a_token_are_no_token(tmp_path: Path) -> None:
     words = ("learn-pipeline-with-column-transformer", "thePipelineWithTheColumnTransformer", "THE_WHOLE_COLUMN_SET")
     signs = [sign for form in token_forms() for sign in form.signs if sign not in ("AccountKey=", "whsec_")]
-    texts = [f'"{sign}{text}{text}"' for sign in signs for text in words]
+    texts = [f'"{sign}{text}-{text}"' for sign in signs for text in words]
     assert len(texts) > 400
     assert [issue.title for issue in search(tmp_path, {APP: "\n".join((*texts, ""))}).issues] == []
+
+
+@pytest.mark.defect("N5")
+def test_a_public_key_and_the_name_of_a_key_in_a_signature_are_no_secrets(tmp_path: Path) -> None:
+    key_id = TOKENS[0][2]
+    texts = [
+        f"https://bucket.s3.amazonaws.com/a?X-Amz-Credential={key_id}%2F20260101%2Feu-west-1%2Fs3%2Faws4_request",
+        f"Credential={key_id}/20260101/eu-west-1/s3/aws4_request",
+        f"AccountName=devstoreaccount1;{TOKENS[1][2]};",
+    ]
+    files = {f"src/{number}.py": f'value = "{text}"' for number, text in enumerate(texts)}
+    assert found(tmp_path, files) == {}
 
 
 PASSWORD = "x7" + "Kq2m9Rt4"
