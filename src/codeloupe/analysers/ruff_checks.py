@@ -95,7 +95,8 @@ def _is_unexplained(place: Place) -> bool:
     return not any(_REASON.search(row) for row in place.own_rows[:_MOST_ROWS])
 
 
-_PARAMETER = regex(r"(\w+)[ \t]*(?::[^=]*)?=[ \t]*$")
+# The last parameter before a default; annotations may contain commas.
+_PARAMETER = regex(r".*(?:^|[(,*])[ \t]*(\w+)[ \t]*(?::[^=]*)?=[ \t]*$")
 _FUNCTION = regex(r"[ \t]*(?:async[ \t]+)?def\b")
 _CHANGES = (
     r"\b{name}(?:[ \t]*(?:\+=|\|=|-=|&=)"
