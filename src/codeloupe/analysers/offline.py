@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from codeloupe.analysers.claims import claims_of, in_order
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.languages import read_start
+from codeloupe.analysers.languages import language_of, read_start
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange
@@ -90,7 +90,12 @@ class OfflineReviewer:
 
 
 def _start_of(file: str, snapshot: Path, diffs: _Diffs) -> bytes:
-    """Return the beginning of a file; if only the diff is known, its first line if the change added it."""
+    """Return the beginning of a file whose name does not tell its language.
+
+    If only the diff is known, that is the first line, if the change added it.
+    """
+    if language_of(file) is not None:
+        return b""
     if file in diffs:
         return diffs[file].get(1, b"")
     return read_start(snapshot / file)

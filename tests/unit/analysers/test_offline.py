@@ -159,6 +159,29 @@ def test_reports_of_one_defect_are_one_finding_and_different_ones_stay_apart(tmp
     assert [found.rule for found in review(tmp_path, [two], RuffAnalyser()).claims] == ["F821", "F401"]
 
 
+def test_the_analyser_that_looks_closest_words_the_finding_of_a_defect(tmp_path: Path) -> None:
+    change = written(tmp_path, "a.py", "one\ntwo\n")
+    close = replace(issue(1, rule="py-x", title="Closer"), defect="x")
+    far = replace(issue(1, rule="S1", title="Farther"), defect="x", severity=Severity.HIGH)
+    other = replace(issue(2, rule="S1"), defect="x")
+    result = review(tmp_path, [change], reporting(far, other, name="ruff"), reporting(close, name="dataflow"))
+    assert [(claim.line_start, claim.title, claim.severity, claim.seen_by) for claim in result.claims] == [
+        (1, "Closer", Severity.MEDIUM, ("dataflow", "ruff")),
+        (2, "A title", Severity.MEDIUM, ("ruff",)),
+    ]
+
+
+def test_an_issue_is_quiet_if_a_closer_look_covers_the_line_where_it_starts(tmp_path: Path) -> None:
+    async def cleared(_: AnalysisTarget) -> AnalyserReport:
+        return AnalyserReport((issue(3, rule="x"),), quiet={"a.py": {1: frozenset({"x"}), 3: frozenset({"x"})}})
+
+    change = written(tmp_path, "a.py", "1\n2\n3\n4\n", added=range(2, 5))
+    issues = [replace(issue(line, 4, rule=f"S{line}"), defect="x") for line in (1, 2)]
+    result = review(tmp_path, [change], reporting(*issues, name="ruff"), ScriptedAnalyser(cleared, name="dataflow"))
+    # The first issue starts before the change. The other two are not cleared: an analyser does not clear its own.
+    assert [(claim.rule, claim.line_start) for claim in result.claims] == [("S2", 2), ("x", 3)]
+
+
 @pytest.mark.program
 def test_a_secret_is_masked_in_every_finding_of_its_line(tmp_path: Path) -> None:
     change = written(tmp_path, "src/a.py", f'print(unknown, "{TOKEN}")\nx = 1\n')
