@@ -30,7 +30,7 @@ TOKENS = {
     "Azure": "Account" + "Key=" + LETTERS * 3 + "==",
     "Hugging Face": "h" + "f_" + LETTERS * 2,
     "npm": "np" + "m_" + LETTERS * 2,
-    "Python index": "py" + "pi-" + LETTERS * 2,
+    "Python index": "py" + "pi-" + "AgEIcHlwaS5vcmc" + LETTERS * 3,
     "SendGrid": "S" + "G." + LETTERS + "." + LETTERS,
     "JSON web token": "ey" + "J" + LETTERS + "." + LETTERS + "." + LETTERS,
 }

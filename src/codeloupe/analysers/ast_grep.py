@@ -1,109 +1,46 @@
-"""ast-grep with our pack of rules, on files of every language that it has rules for.
+"""ast-grep with codeloupe's own rules, on files of every language in `rules/`.
 
-A folder of `rules/` may serve several languages that share a grammar: its rules are written for the first one and
-repeated for the others, so that a rule for JavaScript is written once and holds for TypeScript too.
+A directory of rules may be for several languages with similar grammars. Its rules are written for the first language
+and repeated for the others, so that one rule for JavaScript also applies to TypeScript.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import time
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
-from codeloupe.config.files import read_regular_file as read
+from codeloupe.analysers.languages import EXTENSIONS, FOLDERS, language_of
+from codeloupe.analysers.php_code import only_code
+from codeloupe.config.files import read_regular_file
 from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
-_ROOT = Path(__file__).parent / "rules"
-_LANGUAGES = tomllib.loads((_ROOT / "languages.toml").read_text(encoding="utf-8"))
-# Each folder of rules and the languages, in ast-grep's spelling, that it is for; and the suffix of each language.
-FOLDERS = {folder: languages.split() for folder, languages in _LANGUAGES["folders"].items()}
-EXTENSIONS = {language: suffixes.split()[0] for language, suffixes in _LANGUAGES["suffixes"].items()}
-_BY_SUFFIX, _BY_NAME = (
-    {word: language for language, words in _LANGUAGES[table].items() for word in words.split()}
-    for table in ("suffixes", "names")
-)
-
-
-def language_of(path: str) -> str | None:
-    """The language a file's name says it is written in, or None when the pack has no rules for it."""
-    name = PurePosixPath(path).name.lower()
-    return _BY_NAME.get(name) or _BY_SUFFIX.get(PurePosixPath(name).suffix)
-
-
-def rule_files(folder: str) -> list[Path]:
-    """The rule files of one folder, in order of name."""
-    return sorted((_ROOT / folder).glob("*.yml"))
-
-
-def rule_document(languages: Iterable[str]) -> str:
-    """Every rule for these languages as one multi-document YAML text."""
-    wanted = set(languages)
-    rules: list[str] = []
-    for folder, served in FOLDERS.items():
-        chosen = [language for language in served if language in wanted]
-        texts = [path.read_text(encoding="utf-8") for path in rule_files(folder)] if chosen else []
-        written = f"\nlanguage: {served[0]}\n"
-        rules += [text.replace(written, f"\nlanguage: {name}\n", 1) for name in chosen for text in texts]
-    return "---\n".join(rules)
-
-
-_OPENING = regex(r"<\?(?:php(?=\s|\Z)|=|(?=\s))", re.IGNORECASE)
-# What may hold a `?>` that does not close, and the `?>` that does. Every part also ends at the end of the text, so
-# that none is tried in vain: the search stays linear on hostile input.
-_CLOSING = regex(
-    r"""
-    " (?: [^"\\] | \\(?:.|\Z) )* (?: " | \Z )
-    | ' (?: [^'\\] | \\(?:.|\Z) )* (?: ' | \Z )
-    | /\* .*? (?: \*/ | \Z )
-    | (?P<comment> (?: // | \#(?!\[) ) [^\n]*? ) (?= \?> | \n | \Z )
-    | <<< [ \t]* (["']?) (?P<label>\w+) \1 \r?\n .*? (?: \n [ \t]* (?P=label) \b | \Z )
-    | (?P<close> \?> )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-
-def only_code(text: str) -> str:
-    """The same file as one run of PHP code; every line of code keeps its number."""
-    parts = ["<?php "]
-    position = 0
-    while opening := _OPENING.search(text, position):
-        parts += "\n" * text.count("\n", position, opening.start()), " echo " if opening[0] == "<?=" else " "
-        before: re.Match[str] | None = None
-        position = code_end = len(text)
-        for part in _CLOSING.finditer(text, opening.end()):
-            if part["close"]:
-                position = code_end = part.start()
-                # Kept, a line comment before the `?>` would hide the code that follows in its line.
-                if before is not None and before["comment"] and before.end() == position:
-                    code_end = before.start()
-                break
-            before = part
-        parts += text[opening.end() : code_end], ";" if position < len(text) else ""
-    return "".join((*parts, "\n" * text.count("\n", position)))
-
-
-# One call may take this long, about sixty times what it takes on an ordinary machine. Past it some file in the batch is
-# made to be slow, and the batch is halved until that file is alone.
+_RULES = Path(__file__).parent / "rules"
+# The time for one call, about sixty times what it takes on an ordinary machine. If a call takes longer, one of its
+# files is made to be slow, and the files are halved until that file is alone.
 _CALL_SECONDS = 15.0
+# The most files in one call: each name is short, so that the arguments stay far below the limit of the kernel.
+_MOST_FILES = 2000
+# ast-grep silently skips a file that exceeds both.
+_MOST_BYTES = 3_000_000
+_MOST_LINES = 200_000
 _IGNORE = "ast-grep-ignore"
 # The comment up to the names of rules; a reason may follow.
 _IGNORE_COMMENT = regex(rf"(?:(?://|/\*|#|--|<!--)[ \t]{{0,9}})?{_IGNORE}(?:: ?[\w, -]{{1,200}})?")
 _SCANNED = regex(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _FLAGS = (
     "--json=stream",
     "--include-metadata",
@@ -113,118 +50,248 @@ _FLAGS = (
 )
 
 
+def rule_files(folder: str) -> list[Path]:
+    """Return the rule files of one directory, in order of name."""
+    return sorted((_RULES / folder).glob("*.yml"))
+
+
+def rule_document(languages: Iterable[str]) -> str:
+    """Return every rule for these languages as one multi-document YAML text."""
+    wanted = set(languages)
+    rules: list[str] = []
+    for folder, served in FOLDERS.items():
+        written = f"\nlanguage: {served[0]}\n"
+        chosen = [language for language in served if language in wanted]
+        if not chosen:
+            continue
+        texts = [path.read_text(encoding="utf-8") for path in rule_files(folder)]
+        for language in chosen:
+            rules += [text.replace(written, f"\nlanguage: {language}\n", 1) for text in texts]
+    return "---\n".join(rules)
+
+
+class _Place(Struct):
+    """A place in a match; both numbers start at 0."""
+
+    line: int
+    column: int
+
+
+class _Range(Struct):
+    """The first and the last place of a match."""
+
+    start: _Place
+    end: _Place
+
+
+class _Metadata(Struct):
+    """The texts of a rule, as its file has them."""
+
+    severity: str
+    category: str
+    why: str
+    fix: str
+    quiet_in_tests: bool = False
+    defect: str = ""
+
+
+class _Match(Struct, rename={"rule": "ruleId"}):
+    """One match of a rule, as ast-grep writes it."""
+
+    file: str
+    range: _Range
+    rule: str
+    message: str
+    metadata: _Metadata
+
+    def issue(self, file: str) -> Issue:
+        """Return the match as an issue of a file."""
+        start = self.range.start
+        end = self.range.end
+        last_line = end.line + 1
+        if end.column == 0 and end.line > start.line:
+            last_line = end.line
+        return Issue(
+            file=file,
+            line_start=start.line + 1,
+            line_end=last_line,
+            rule=self.rule,
+            severity=Severity.parse(self.metadata.severity),
+            category=self.metadata.category,
+            title=self.message,
+            body=self.metadata.why,
+            suggestion=self.metadata.fix,
+            defect=self.metadata.defect,
+        )
+
+
 class AstGrepAnalyser(Analyser):
-    """Runs the rule pack."""
+    """Runs codeloupe's own rules."""
 
     name = "ast-grep"
 
-    def accepts(self, path: str) -> bool:
-        """Whether the pack has rules for the language this file's name speaks of."""
-        return language_of(path) is not None
+    def accepts(self, path: str, start: bytes = b"") -> bool:
+        """Return whether there are rules for the language of the file."""
+        return language_of(path, start) is not None
 
     async def version(self) -> str:
-        """The version of ast-grep, such as `0.51.0`. Raises as `analyse` does."""
+        """Return the version of ast-grep, such as `0.51.0`. Raises as `analyse` does."""
         return await programs.version_of("ast-grep", self._find(), "--version", hint="run `codeloupe doctor`")
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Scan the files; what cannot be scanned is in `failed`. Raises AnalyserFailed or a ProcessError."""
+        """Scan the files; files that cannot be scanned are in `failed`. Raises AnalyserFailed or a ProcessError."""
         deadline = time.monotonic() + target.timeout_seconds
-        issues: dict[str, set[Issue]] = defaultdict(set)
         try:
             with temporary_directory() as directory:
-                files, commented, failed = await _stage(target, directory)
-                names, empty = list(files), directory / "empty"
-                options = ("--config", str(directory / "sgconfig.yml"), "--rule", str(directory / "rules.yml"), "--")
-                argv = (self._find(), "scan", *_FLAGS, *options)
-
-                async def attempt(names: Sequence[str], left: float) -> str | None:
-                    size = sum((directory / name).stat().st_size for name in names)
-                    seconds = min(left, _CALL_SECONDS + size / 100_000)
-                    paths = (str(directory / name) for name in names)
-                    completed = await programs.execute(*argv, *paths, cwd=empty, home=empty, seconds=seconds)
-                    return _keep(names, completed, files, issues)
-
-                # So the argument list of one call is far below the kernel's limit; each name is ours and short.
-                for start in range(0, len(names), 2000):
-                    broken = await programs.in_halves("ast-grep", names[start : start + 2000], deadline, attempt)
-                    failed |= {files[name]: reason for name, reason in broken.items()}
+                copies = _Copies(directory)
+                await copies.add_all(target)
+                copies.write_configuration()
+                for start in range(0, len(copies.files), _MOST_FILES):
+                    await self._scan(copies, list(copies.files)[start : start + _MOST_FILES], deadline)
         except OSError as error:
             raise AnalyserFailed(
                 f"ast-grep could not be given its files: {error}",
                 analyser="ast-grep",
                 hint="check that the directory for temporary files is writable and not full",
             ) from error
-        every_issue = _with_silenced(issues, commented)
-        ordered = sorted(every_issue, key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
-        return AnalyserReport(tuple(ordered), failed)
+        issues = sorted(copies.issues(), key=lambda issue: (issue.file, issue.line_start, issue.line_end, issue.rule))
+        return AnalyserReport(tuple(issues), copies.failed)
+
+    async def _scan(self, copies: _Copies, names: Sequence[str], deadline: float) -> None:
+        """Scan some copies and store what is found in them."""
+        program = self._find()
+
+        async def attempt(names: Sequence[str], left: float) -> str | None:
+            """Scan copies. If a file is in the way, store nothing and return the reason."""
+            seconds = min(left, _CALL_SECONDS + copies.size(names) / 100_000)
+            arguments = (*_FLAGS, *copies.options, *copies.paths(names))
+            home = copies.home
+            completed = await programs.execute(program, "scan", *arguments, cwd=home, home=home, seconds=seconds)
+            reason = _failure_of(completed, len(names))
+            if reason is None:
+                copies.store(_matches_of(completed))
+            return reason
+
+        broken = await programs.in_halves("ast-grep", names, deadline, attempt)
+        for name, reason in broken.items():
+            copies.failed[copies.files[name]] = reason
 
     def _find(self) -> str:
-        """The program to start. Never `sg`: on Linux that is another program."""
+        """Return the program to start. Never `sg`: on Linux that is another program."""
         return self._program or programs.find("ast-grep", "ast-grep-cli")
 
 
-async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Copy files, rules and our configuration into a directory.
+class _Copies:
+    """Copies of the files in a directory, with the rules and our configuration, and what is found in them.
 
-    Return the paths by the names of their copies, the texts of commented files, and the reasons of failed files. In a
-    trusted change, a file with a suppression comment has a second copy in which the comment has no effect; the name of
-    that copy is the key of the commented text.
+    In a trusted change, a file with a suppression comment has a second copy in which the comment has no effect.
     """
-    (directory / "empty").mkdir()
-    # Without a configuration of its own, ast-grep takes the first sgconfig.yml of any parent directory.
-    (directory / "sgconfig.yml").write_text("ruleDirs: []\n", encoding="utf-8")
-    files: dict[str, str] = {}
-    commented: dict[str, str] = {}
-    failed: dict[str, str] = {}
-    for path in target.files:
-        language = language_of(path)
-        if language is None:
-            continue
-        try:
-            content = read(target.root / path)
-        except OSError as error:
-            failed[path] = f"it cannot be read: {error.strerror}"
-            continue
-        if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-            failed[path] = "it is UTF-16 text; only UTF-8 and its subsets are analysed"
-        elif len(content) > 3_000_000 and content.count(b"\n") >= 200_000:  # see `file_too_large` in its sources
-            failed[path] = "it is larger than 3,000,000 bytes and 200,000 lines, the limit of ast-grep"
-        elif content and (language == "Php" or not content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<?xml")):
-            # Left out: a translation of Qt Linguist, say, which is called .ts as well, and what is empty.
-            text = content.decode("utf-8", "replace")
-            text = only_code(text) if language == "Php" else text
-            uncommented = text.replace(_IGNORE, "ast-grep_ignore")
-            if not target.trusted:
-                text = uncommented
-            name = f"{len(files)}{EXTENSIONS[language]}"
-            (directory / name).write_bytes(text.encode("utf-8"))
-            files[name] = path
-            if text != uncommented:
-                second_name = f"{len(files)}{EXTENSIONS[language]}"
-                (directory / second_name).write_bytes(uncommented.encode("utf-8"))
-                files[second_name] = path
-                commented[second_name] = text
-        await asyncio.sleep(0)  # many files must not hold up the rest of the review
-    rules = rule_document(language_of(path) or "" for path in files.values())
-    (directory / "rules.yml").write_text(rules, encoding="utf-8")
-    return files, commented, failed
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.home = directory / "empty"
+        # The path of each file, by the name of its copy.
+        self.files: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+        self._languages: set[str] = set()
+        # The text with comments, by the name of the copy without them.
+        self._commented: dict[str, str] = {}
+        self._found: dict[str, set[Issue]] = defaultdict(set)
+
+    async def add_all(self, target: AnalysisTarget) -> None:
+        """Copy the files of a target."""
+        for path in target.files:
+            try:
+                self._add(path, read_regular_file(target.root / path), trusted=target.trusted)
+            except OSError as error:
+                self.failed[path] = f"it cannot be read: {error.strerror}"
+            # Many files must not block the rest of the review.
+            await asyncio.sleep(0)
+
+    def _add(self, path: str, content: bytes, *, trusted: bool) -> None:
+        """Copy one file, unless it is empty, is of no language with rules, or cannot be scanned."""
+        language = language_of(path, content)
+        if language is None or not content:
+            return
+        if content.startswith(_UTF16_MARKS):
+            self.failed[path] = "it is UTF-16 text; only UTF-8 and its subsets are analysed"
+            return
+        if len(content) > _MOST_BYTES and content.count(b"\n") >= _MOST_LINES:
+            self.failed[path] = (
+                f"it is larger than {_MOST_BYTES:,} bytes and {_MOST_LINES:,} lines, the limit of ast-grep"
+            )
+            return
+        text = content.decode("utf-8", "replace")
+        if language == "Php":
+            text = only_code(text)
+        elif text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
+            # A translation file of Qt Linguist is also named `.ts`.
+            return
+        uncommented = text.replace(_IGNORE, "ast-grep_ignore")
+        self._languages.add(language)
+        if trusted and text != uncommented:
+            self._write(path, language, text)
+            name = self._write(path, language, uncommented)
+            self._commented[name] = text
+        else:
+            self._write(path, language, uncommented)
+
+    def _write(self, path: str, language: str, text: str) -> str:
+        """Write one copy and return its name."""
+        name = f"{len(self.files)}{EXTENSIONS[language]}"
+        (self._directory / name).write_bytes(text.encode("utf-8"))
+        self.files[name] = path
+        return name
+
+    def write_configuration(self) -> None:
+        """Write the rules for the languages of the copies, and a configuration.
+
+        Without a configuration of its own, ast-grep reads the first sgconfig.yml of any parent directory.
+        """
+        self.home.mkdir()
+        (self._directory / "sgconfig.yml").write_text("ruleDirs: []\n", encoding="utf-8")
+        (self._directory / "rules.yml").write_text(rule_document(self._languages), encoding="utf-8")
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the options that name the configuration and the rules."""
+        directory = self._directory
+        return ("--config", str(directory / "sgconfig.yml"), "--rule", str(directory / "rules.yml"), "--")
+
+    def paths(self, names: Iterable[str]) -> list[str]:
+        """Return the whole paths of copies."""
+        return [str(self._directory / name) for name in names]
+
+    def size(self, names: Iterable[str]) -> int:
+        """Return the bytes of copies."""
+        return sum((self._directory / name).stat().st_size for name in names)
+
+    def store(self, matches: Iterable[_Match]) -> None:
+        """Store matches as issues, except those that tests have a good reason for."""
+        for match in matches:
+            name = Path(match.file).name
+            file = self.files[name]
+            if not (match.metadata.quiet_in_tests and is_test_file(file)):
+                self._found[name].add(match.issue(file))
+
+    def issues(self) -> set[Issue]:
+        """Return the issues of all files. An issue that only a copy without comments has is silenced by its comment."""
+        every_issue: set[Issue] = set()
+        for name, found in self._found.items():
+            if name not in self._commented:
+                every_issue |= found
+        for name, text in self._commented.items():
+            comments = _comments_by_line(text)
+            for issue in self._found[name] - every_issue:
+                every_issue.add(replace(issue, silenced_by=_comment_for(issue, comments)))
+        return every_issue
 
 
-def _with_silenced(issues: Mapping[str, set[Issue]], commented: Mapping[str, str]) -> set[Issue]:
-    """Return the issues of all copies. An issue that only a copy without comments has is silenced by its comment."""
-    every_issue: set[Issue] = set()
-    for name, found in issues.items():
-        if name not in commented:
-            every_issue |= found
-    for name, text in commented.items():
-        comments = _comments_by_line(text)
-        first = next(iter(comments.values()))
-        for issue in issues.get(name, set()) - every_issue:
-            line = issue.line_start
-            # The first comment of a file may be for the whole file.
-            comment = comments.get(line) or comments.get(line - 1) or first
-            every_issue.add(replace(issue, silenced_by=comment))
-    return every_issue
+def _comment_for(issue: Issue, comments: Mapping[int, str]) -> str:
+    """Return the comment that hides an issue: on its line, on the line before, or the first one of the file."""
+    line = issue.line_start
+    first = next(iter(comments.values()))
+    return comments.get(line) or comments.get(line - 1) or first
 
 
 def _comments_by_line(text: str) -> dict[int, str]:
@@ -237,48 +304,28 @@ def _comments_by_line(text: str) -> dict[int, str]:
     return comments
 
 
-def _keep(
-    names: Sequence[str], completed: Completed, files: Mapping[str, str], issues: dict[str, set[Issue]]
-) -> str | None:
-    """Add the issues of an answer by copy. If a file is in the way, add nothing and return the reason."""
+def _failure_of(completed: Completed, files: int) -> str | None:
+    """Return why one of the files is in the way, or None. Raises AnalyserFailed if ast-grep itself failed."""
     if completed.exit_code < 0:
         return f"ast-grep died of signal {-completed.exit_code}"
     counts = _SCANNED.search(completed.stderr)
     if completed.exit_code != 0 or counts is None:
-        silent = "did not say which files it scanned"
-        what = f"ended with exit code {completed.exit_code}" if completed.exit_code else silent
+        what = "did not report which files it scanned"
+        if completed.exit_code != 0:
+            what = f"ended with exit code {completed.exit_code}"
         hint = "run `codeloupe doctor`; if ast-grep is healthy there, please report this"
         raise programs.failure("ast-grep", what, completed.stderr, hint=hint)
-    if int(counts[1]) - int(counts[2]) != len(names):
+    scanned = int(counts[1]) - int(counts[2])
+    if scanned != files:
         return "ast-grep skipped it without giving a reason"
-    try:
-        matches = [json.loads(row) for row in completed.stdout.splitlines()]
-        found = [(Path(match["file"]).name, _issue(match, files)) for match in matches]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = f"returned unexpected output: {error!r}"
-        hint = "check that ast-grep is version 0.51 or newer (`codeloupe doctor`)"
-        raise programs.failure("ast-grep", what, "", hint=hint) from error
-    for name, issue in found:
-        if issue is not None:
-            issues[name].add(issue)
     return None
 
 
-def _issue(match: Any, files: Mapping[str, str]) -> Issue | None:
-    """One match as an issue, or None when it is about something that a test may do."""
-    start, end, about = match["range"]["start"], match["range"]["end"], match["metadata"]
-    file = files[Path(match["file"]).name]
-    if about.get("quiet_in_tests") and is_test_file(file):
-        return None
-    ends_before_line = end["column"] == 0 and end["line"] > start["line"]
-    return Issue(
-        file=file,
-        line_start=start["line"] + 1,
-        line_end=end["line"] + (0 if ends_before_line else 1),
-        rule=match["ruleId"],
-        severity=Severity.parse(about["severity"]),
-        category=about["category"],
-        title=match["message"],
-        body=about["why"],
-        suggestion=about["fix"],
-    )
+def _matches_of(completed: Completed) -> list[_Match]:
+    """Return the matches in the output of ast-grep. Raises AnalyserFailed if it cannot be read."""
+    try:
+        return Decoder(_Match).decode_lines(completed.stdout)
+    except (MsgspecError, RecursionError) as error:
+        what = f"returned unexpected output: {error}"
+        hint = "check that ast-grep is version 0.51 or newer (`codeloupe doctor`)"
+        raise programs.failure("ast-grep", what, "", hint=hint) from error

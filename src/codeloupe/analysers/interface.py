@@ -1,4 +1,4 @@
-"""What an analyser is: a target in, issues and failures out. Knows nothing of diffs beyond line numbers."""
+"""The interface of an analyser: it gets files and line numbers, and returns issues and failures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from codeloupe.system.regex import regex
 
 
 class Issue(Struct, frozen=True, kw_only=True):
-    """One hit of an analyser, before hits are narrowed to changed lines. Lines start at 1 and include both ends.
+    """One issue that an analyser reports. Lines start at 1 and include both ends.
 
-    `rule_title` is the analyser's title of the rule, if `title` varies from issue to issue. `silenced_by` is the text
-    of the comment that hides the issue, such as `# noqa: S307`, or empty.
+    `defect` names the defect if several rules, also of different analysers, report the same one; empty means the rule's
+    own name. `rule_title` is the analyser's title of the rule, if `title` varies from issue to issue. `silenced_by` is
+    the text of the comment that hides the issue, such as `# noqa: S307`, or empty. `anchor` is the first added line
+    that the issue covers; the reviewer sets it.
     """
 
     file: str
@@ -32,15 +34,17 @@ class Issue(Struct, frozen=True, kw_only=True):
     suggestion: str | None = None
     rule_title: str = ""
     silenced_by: str = ""
+    defect: str = ""
+    anchor: int = 0
 
 
 class AnalysisTarget(Struct, frozen=True, kw_only=True):
     """Files to analyse, each a regular file under `root`, and the numbers of the lines that the change added to them.
 
     In a trusted change, an issue that a comment hides is reported with that comment in `silenced_by`. In an untrusted
-    change, such comments are ignored. `added_text` holds the added lines of files of
-    which only the diff is known: an analyser gets such files when it says that `needs_only_added_lines` is true.
-    `moment_of` says how far an added line has got, for advice that fits.
+    change, such comments are ignored. `added_text` has the added lines of files of which only the diff is known: only
+    an analyser with `needs_only_added_lines` gets such files. `moment_of` returns whether an added line is uncommitted,
+    staged, committed or pushed, for advice that fits.
     """
 
     root: Path
@@ -55,8 +59,9 @@ class AnalysisTarget(Struct, frozen=True, kw_only=True):
 class AnalyserReport(Confidential, frozen=True):
     """Issues, and the files that could not be analysed, each with the reason.
 
-    `sensitive` holds, for a file and a line, the values that no report may show in full. `quiet` holds, for a file and
-    a line, the rules of other analysers that have nothing to add there: this one has looked closer.
+    `sensitive` has, for a file and a line, the values that no report may show in full. `quiet` has, for a file and a
+    line, the defects, or single rules, that this analyser has examined more closely: an issue of another analyser that
+    starts on the line and has such a rule or defect is not reported.
     """
 
     issues: tuple[Issue, ...] = ()
@@ -66,9 +71,9 @@ class AnalyserReport(Confidential, frozen=True):
 
 
 class Analyser(ABC):
-    """One offline analyser; `program` is what it starts instead of the program that is installed with us.
+    """One offline analyser; `program` replaces the program that is installed with codeloupe.
 
-    `name` is in reports. With `needs_only_added_lines` a bare diff will do, so that it gets `added_text` too.
+    `name` is in reports. An analyser with `needs_only_added_lines` also gets `added_text`, the lines of a bare diff.
     """
 
     name: str
@@ -78,16 +83,16 @@ class Analyser(ABC):
         self._program = program
 
     @abstractmethod
-    def accepts(self, path: str) -> bool:
-        """Whether it has anything to say about such a file."""
+    def accepts(self, path: str, start: bytes = b"") -> bool:
+        """Return whether it analyses a file with this path that begins with `start`."""
 
     @abstractmethod
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Analyse. Raises AnalyserFailed or a ProcessError when it cannot; never returns nothing in its place."""
+        """Return the issues of the target. Raises AnalyserFailed or a ProcessError instead of an empty report."""
 
     @abstractmethod
     async def version(self) -> str:
-        """The version of its program. Raises as `analyse` does."""
+        """Return the version of its program. Raises as `analyse` does."""
 
 
 _TEST_DIRECTORIES = frozenset({"test", "tests", "testing", "testdata", "fixtures", "__tests__", "spec", "specs"})
@@ -97,12 +102,12 @@ _TEST_NAME = regex(r"(test_.*|conftest|.*[._-](test|spec))\.[a-z]+")
 
 
 def is_test_file(path: str) -> bool:
-    """Whether a file is part of a test suite, by its directories or its name."""
+    """Return whether a file is part of a test suite, by its directories or its name."""
     *directories, name = path.lower().split("/")
     return not _TEST_DIRECTORIES.isdisjoint(directories) or _TEST_NAME.fullmatch(name) is not None
 
 
 def is_prose_file(path: str) -> bool:
-    """Whether a file is documentation, an example or a translation, by its directories or its suffix."""
+    """Return whether a file is documentation, an example or a translation, by its directories or its suffix."""
     *directories, name = path.lower().split("/")
     return not _PROSE_DIRECTORIES.isdisjoint(directories) or name.endswith(_PROSE_SUFFIXES)

@@ -8,15 +8,14 @@ import posixpath
 import stat
 import time
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from codeloupe.analysers.claims import claims_of, in_order
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.secret_detectors import mask_secrets
-from codeloupe.config.files import read_regular_file
+from codeloupe.analysers.languages import language_of, read_start
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange
@@ -24,18 +23,6 @@ from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Claim, Severity, Source
 from codeloupe.model.ports import EventSink, Plan, ReviewerResult
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
-from codeloupe.system.redaction import redact
-
-Sensitive = Mapping[int, Iterable[str]]
-_HARD_CODED_SECRET = "hard-coded secret"  # noqa: S105 - the name of a defect
-# Rules that see one defect from two sides: where they meet on a line, one finding is enough.
-_SAME_DEFECT = {
-    **dict.fromkeys(("S105", "S106", "S107"), _HARD_CODED_SECRET),
-    **dict.fromkeys(("E722", "S110", "S112"), "swallowed error"),
-    **dict.fromkeys(("B012", "SIM107"), "jump in finally"),
-    **dict.fromkeys(("F509", "PLE1300"), "format character"),
-    **dict.fromkeys(("B005", "PLE1310"), "strip of a text"),
-}
 
 _Added = Mapping[str, frozenset[int]]
 # The text of added lines, of files that are not whole in the snapshot.
@@ -69,14 +56,19 @@ class OfflineReviewer:
                 missing.append(FailedUnit("snapshot", (file,), why))
                 continue
             added[file] = change.added_line_numbers()
-        chosen = [analyser for analyser in self._analysers if any(map(analyser.accepts, added))]
+        starts = {file: _start_of(file, plan.snapshot, diffs) for file in added}
+        running: list[asyncio.Task[_Result]] = []
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_run(analyser, plan, added, diffs, emit)) for analyser in chosen]
+            for analyser in self._analysers:
+                accepted = {file: lines for file, lines in added.items() if analyser.accepts(file, starts[file])}
+                if accepted:
+                    running.append(group.create_task(_run(analyser, plan, accepted, diffs, emit)))
         results = [run.result() for run in running]
+        reports = [(name, report) for name, report, *_ in results]
         links = links_outside(plan.files, trusted=plan.trusted)
         units_failed = (*missing, *(unit for _, _, failed, _ in results for unit in failed))
         return ReviewerResult(
-            claims=in_order((*_claims(plan.snapshot, diffs, results), *links)),
+            claims=in_order((*claims_of(reports, plan.snapshot, diffs), *links)),
             completed=self._completed(plan, missing, results),
             units_total=len(results),
             units_failed=units_failed,
@@ -97,6 +89,18 @@ class OfflineReviewer:
         return completed
 
 
+def _start_of(file: str, snapshot: Path, diffs: _Diffs) -> bytes:
+    """Return the beginning of a file whose name does not tell its language.
+
+    If only the diff is known, that is the first line, if the change added it.
+    """
+    if language_of(file) is not None:
+        return b""
+    if file in diffs:
+        return diffs[file].get(1, b"")
+    return read_start(snapshot / file)
+
+
 def _is_regular_file(path: Path, root: str) -> bool:
     """Whether a regular file is there, reached without a link that leads out of the snapshot."""
     try:
@@ -107,10 +111,10 @@ def _is_regular_file(path: Path, root: str) -> bool:
 
 
 async def _run(analyser: Analyser, plan: Plan, all_added: _Added, all_diffs: _Diffs, emit: EventSink) -> _Result:
-    """Run one analyser on the files that it accepts; those it would want whole and cannot have are failures."""
+    """Run one analyser on files that it accepts; files that it needs whole and of which only a diff is known fail."""
     started, name = time.monotonic(), analyser.name
-    files = [file for file in all_added if analyser.accepts(file) and file not in all_diffs]
-    diffs = [file for file in all_diffs if analyser.accepts(file)]
+    files = [file for file in all_added if file not in all_diffs]
+    diffs = [file for file in all_added if file in all_diffs]
     failed: list[FailedUnit] = []
     if analyser.needs_only_added_lines:
         files += diffs
@@ -154,68 +158,11 @@ async def _run(analyser: Analyser, plan: Plan, all_added: _Added, all_diffs: _Di
 
 
 def _anchored(issue: Issue, added: Sequence[int]) -> Issue | None:
-    """The issue at the first added line that it covers, or None when it covers none."""
+    """Return the issue with the first added line that it covers, or None if it covers none."""
     index = bisect_left(added, issue.line_start)
     if index == len(added) or added[index] > issue.line_end:
         return None
-    return replace(issue, line_start=added[index])
-
-
-def _claims(snapshot: Path, diffs: _Diffs, results: Sequence[_Result]) -> Iterator[Claim]:
-    """Yield one claim for each defect of a line: the most severe issue, with all analysers that agree on it."""
-    groups: dict[tuple[str, int, str], list[tuple[Issue, str]]] = defaultdict(list)
-    for analyser, report, *_ in results:
-        for issue in report.issues:
-            file, line = issue.file, issue.line_start
-            is_secret = line in report.sensitive.get(file, {}) or "hardcoded" in issue.rule
-            defect = _HARD_CODED_SECRET if is_secret else _SAME_DEFECT.get(issue.rule, issue.rule)
-            # An analyser that looked closer may say that this rule has nothing to add at its line.
-            if not any(issue.rule in other.quiet.get(file, {}).get(line, ()) for _, other, *_ in results):
-                groups[file, line, defect].append((issue, analyser))
-    contents = dict(diffs)
-    for (file, _, _), group in groups.items():
-        shown = [pair for pair in group if not pair[0].silenced_by]
-        worst, analyser = min(shown or group, key=lambda pair: pair[0].severity.priority)
-        if file not in contents:
-            try:
-                content = read_regular_file(snapshot / file)
-            except OSError:
-                content = b""  # it vanished after the analyser read it: the claim stays, without a quote
-            contents[file] = dict(enumerate(content.split(b"\n"), start=1))
-        sensitive = [report.sensitive.get(file, {}) for _, report, *_ in results]
-        names = tuple(sorted({name for _, name in shown or group}))
-        yield replace(claim_of(worst, analyser, contents[file], sensitive), seen_by=names)
-
-
-def claim_of(issue: Issue, analyser: str, content: Mapping[int, bytes], sensitive: Iterable[Sensitive]) -> Claim:
-    """Return the claim of an issue in a file with these lines; no text of it shows a sensitive value in full."""
-    last = min(issue.line_end, issue.line_start + 4)
-    numbers = [number for number in range(issue.line_start, last + 1) if number in content]
-    quoted = "\n".join(content[number].decode("utf-8", "replace").rstrip("\r") for number in numbers)
-    hidden = sorted({value for values in sensitive for number in numbers for value in values.get(number, ())})
-    suggestion = mask_secrets(issue.suggestion or "", hidden)
-    return Claim(
-        reporter=analyser,
-        source=Source.ANALYSER,
-        severity=issue.severity,
-        category=issue.category,
-        title=mask_secrets(issue.title, hidden),
-        body=mask_secrets(issue.body, hidden),
-        file=issue.file,
-        line_start=issue.line_start,
-        line_end=issue.line_end,
-        # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
-        evidence=redact(mask_secrets(quoted, hidden))[:1000],
-        rule=issue.rule,
-        rule_title=issue.rule_title,
-        suggestion=suggestion or None,
-        silenced_by=issue.silenced_by,
-    )
-
-
-def in_order(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """Return claims by file, line and severity."""
-    return tuple(sorted(claims, key=lambda one: (one.file, one.first_line, one.severity.value, one.rule or "")))
+    return replace(issue, anchor=added[index])
 
 
 def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Claim]:

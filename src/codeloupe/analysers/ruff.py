@@ -1,7 +1,7 @@
 """ruff, isolated from every configuration, on Python files; `ruff_rules.toml` lists the rules and their texts.
 
-ruff never sees the real names of the files: it gets numbered links in an empty directory. So no name can be taken
-for an option, an exclusion or an argument file, none is too long, and none is lost on its way through JSON.
+ruff never sees the real names of the files: it gets numbered links in an empty directory. So no name is read as an
+option, an exclusion or an argument file, no name is too long, and every name survives JSON.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import tomllib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
-from msgspec import MsgspecError, Struct
+from msgspec import MsgspecError, Struct, convert, field
 from msgspec.json import decode
 from msgspec.structs import replace
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
-from codeloupe.analysers.secret_detectors import speaks_about_secrets
-from codeloupe.config.files import read_regular_file as read
+from codeloupe.analysers.languages import language_of
+from codeloupe.analysers.ruff_checks import CHECKS, Place
+from codeloupe.config.files import read_regular_file
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.regex import regex
@@ -37,70 +38,81 @@ _SILENCING_COMMENT = regex(
     r"|(?:disable|ignore|file-ignore)\[[^\]\n]{0,200}\])",
     re.IGNORECASE,
 )
+# Statements and literals that Python 2 has and Python 3 does not, as "What's New in Python 3.0" lists them, and `async`
+# as a name, which Python 3.7 ended.
+_OLDER_PYTHON = regex(
+    r"""
+    ^[ \t]*(?:print|exec)\b[ \t]*(?![ \t]*[(=.,:)])
+    | ^[ \t]*raise[ \t]+[\w.]+[ \t]*,
+    | ` | <> | \b[uU][rR]["'] | \b0[0-7]+\b | \b[0-9]+[lL]\b
+    | \b(?:import|from)\b.*\basync\b | \.async\b | \basync[ \t]*[=,)]
+    """,
+    re.VERBOSE,
+)
+_LONGEST_ROW = 1000
+_LINE_END = regex(rb"\r\n|\r|\n")
+# How many diagnostics of one file get a second look; the others are reported as ruff reports them.
+_MOST_CHECKS = 200
 _ARGUMENTS = (
     *("check", "--isolated", "--no-cache", "--no-fix", "--no-preview", "--no-respect-gitignore", "--no-force-exclude"),
     *("--exit-zero", "--output-format=json", "--target-version=py314"),  # the newest that every supported ruff knows
-    "--per-file-ignores=__init__.py*:F401,__init__.py*:F403",  # a package's own file imports names to pass them on
+    "--per-file-ignores=__init__.py*:F401,__init__.py*:F403",  # a package's own file imports names for other modules
 )
 
 
 class RuffRule(Struct, frozen=True, kw_only=True):
-    """What one rule means; `seems_safe` is its severity where code seems safe, `quiet_in_tests` what tests may do."""
+    """The meaning of one rule; `ruff_rules.toml` explains the fields."""
 
     code: str
+    defect: str
     severity: Severity
+    seems_safe: Severity
     category: str
     why: str
     fix: str | None = None
-    seems_safe: Severity
+    message: str = ""
+    quiet_in_tests: bool = False
+
+
+class _Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of `ruff_rules.toml`."""
+
+    rules: list[str]
+    severity: str
+    category: str
+    why: str
+    fix: str | None = None
+    seems_safe: str = ""
+    defect: str = ""
+    message: str = ""
     quiet_in_tests: bool = False
 
 
 @cache
 def ruff_rules() -> Mapping[str, RuffRule]:
-    """Every rule that is asked for, by its code. Raises ValueError when the table names one twice."""
+    """Return every rule that is enabled, by its code. Raises ValueError if the table has a rule twice."""
+    text = Path(__file__).with_name("ruff_rules.toml").read_text(encoding="utf-8")
     rules: dict[str, RuffRule] = {}
-    for entry in tomllib.loads(Path(__file__).with_name("ruff_rules.toml").read_text(encoding="utf-8"))["entry"]:
-        severity = Severity.parse(entry.pop("severity"))
-        seems_safe = Severity.parse(entry.pop("seems_safe", severity))
-        for code in entry.pop("rules"):
+    for entry in convert(tomllib.loads(text)["entry"], list[_Entry]):
+        for code in entry.rules:
             if code in rules:
-                raise ValueError(f"ruff_rules.toml holds {code} twice")
-            rules[code] = RuffRule(code=code, severity=severity, seems_safe=seems_safe, **entry)
+                raise ValueError(f"ruff_rules.toml has {code} twice")
+            rules[code] = RuffRule(
+                code=code,
+                defect=entry.defect or entry.rules[0],
+                severity=Severity.parse(entry.severity),
+                seems_safe=Severity.parse(entry.seems_safe or entry.severity),
+                category=entry.category,
+                why=entry.why,
+                fix=entry.fix,
+                message=entry.message,
+                quiet_in_tests=entry.quiet_in_tests,
+            )
     return rules
 
 
-# What is raised, printed or logged is read by a person, and by no database.
-_MESSAGE = regex(
-    r"\s*(?:raise\b|print\(|assert\b|warnings\.warn\(|[\w.]{0,60}log(?:ger|ging)?\.(?:debug|info|warning|error|exception)\()"
-)
-_RUNS = regex(r"execute|query|cursor", re.IGNORECASE)
-_F_STRING = regex(r"\b[rR]?[fF][rR]?[\"']")
-_HOLE = regex(r"\{([^{}]*)\}")
-_CONSTANT = regex(r"(?:\w{1,60}\.)?[A-Z][A-Z0-9_]*")
-# As many marks as there are values: `','.join('?' for _ in ids)`, `', '.join(["%s"] * len(ids))`.
-_MARKS = regex(r"""["'], ?["']\.join\([(\[]?["'](?:\?|%s)["']\]?(?: ?\* ?len\([\w.]+\)| for \w+ in [\w.()]+)\)?\)?""")
-_PLACEHOLDER = regex(r"%s|%\(\w{1,60}\)s")
-_OTHER_JOINING = regex(r"\.format\(|[\"') ] ?[+%] ?[\w\"'(]")
-
-
-def is_harmless_query(rows: Sequence[str]) -> bool:
-    """Whether the rows hold a message, or a query whose every variable part is a constant or a mark for a value."""
-    if not 0 < len(rows) <= 20 or max(map(len, rows)) > 400:
-        return False
-    text = "\n".join(rows)
-    if _MESSAGE.match(rows[0]):
-        return _RUNS.search(text) is None
-    bare = _MARKS.sub("MARKS", text)
-    if bare != text and _F_STRING.search(bare) is None:
-        bare = bare.replace("% MARKS", "")
-    elif not (holes := _HOLE.findall(bare)) or not all(map(_CONSTANT.fullmatch, holes)):
-        return False
-    return _OTHER_JOINING.search(_PLACEHOLDER.sub("?", bare)) is None
-
-
 class _Diagnostic(Struct):
-    """One message of ruff. Its rows are not always git's lines: a lone carriage return ends a row, and no line."""
+    """One message of ruff. Its rows are not always git's lines: a lone carriage return ends a row, but not a line."""
 
     filename: str
     code: str | None
@@ -112,8 +124,12 @@ class _Diagnostic(Struct):
 
     @property
     def rows(self) -> tuple[int, int]:
-        first, last = self.location["row"], self.end_location["row"]
-        return first, last - (self.end_location["column"] == 1 and last > first)
+        """Return the first and the last row."""
+        first = self.location["row"]
+        last = self.end_location["row"]
+        if self.end_location["column"] == 1 and last > first:
+            last -= 1
+        return first, last
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -122,6 +138,7 @@ class _Diagnostic(Struct):
 
     @property
     def title(self) -> str:
+        """Return the message as one line."""
         line = " ".join(self.message.split()).removesuffix(".")
         return line if len(line) <= 160 else line[:159] + "…"
 
@@ -130,57 +147,64 @@ class _Diagnostic(Struct):
         """Return ruff's name of the rule in words: `Suspicious eval usage`; messages name variables and modules."""
         return (self.name or "").replace("-", " ").capitalize()
 
-
-# In a dataclass, a call that makes something shared or something of the moment; others, as a rule, make a field.
-_MADE_ONCE = regex(
-    r"`(?:[\w.]*\.)?(?:now|utcnow|today|time|monotonic|uuid[14]|list|dict|set|bytearray|deque|defaultdict|Counter|"
-    r"random|randint|getpid)`"
-)
-_NAME_AT_END = regex(r'"([^"]*)"$')
-_LINE_END = regex(rb"\r\n|\r|\n")
+    @property
+    def is_syntax_error(self) -> bool:
+        """Return whether the code does not parse. Syntax newer than the target version parses in a newer Python."""
+        return self.code in (None, "invalid-syntax") and "(syntax was " not in self.message
 
 
 class _File:
-    """A file that was checked, and what ruff says of it."""
+    """A file that ruff checks."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.name = name
         self._content = content
+        self._checks_left = _MOST_CHECKS
         self._last = max(1, content.count(b"\n") + (not content.endswith(b"\n")))
-        self._lines: Sequence[int] = range(1, self._last + 1)  # by rows
+        # The line of each row.
+        self._lines: Sequence[int] = range(1, self._last + 1)
         if content.count(b"\r") != content.count(b"\r\n"):
             ends = (end[0] != b"\r" for end in _LINE_END.finditer(content))
             self._lines = tuple(accumulate(ends, initial=1))
 
+    @cached_property
+    def _rows(self) -> list[str]:
+        return [row.decode("utf-8", "replace") for row in _LINE_END.split(self._content)]
+
     def _line(self, row: int) -> int:
-        """The line that a row belongs to; a row after the end of the file belongs to its last line."""
+        """Return the line that a row belongs to; a row after the end of the file belongs to its last line."""
         return min(self._lines[min(max(row, 1), len(self._lines)) - 1], self._last)
 
-    def issue(self, found: _Diagnostic) -> Issue | None:
-        """The issue by the table of rules, if it is one."""
-        rule = ruff_rules().get(found.code or "")
-        if rule is None or rule.code == "E902" or (rule.quiet_in_tests and is_test_file(self.name)):
-            return None
-        # What ruff takes for a password by its name may be the name, place or kind of one, as in `TOKEN_ENV`.
-        named = _NAME_AT_END.search(found.message) if rule.code in ("S105", "S106", "S107") else None
-        # A module that offers debugging imports a debugger; what stops the program is the call.
-        if (
-            (rule.code == "RUF009" and not _MADE_ONCE.search(found.message))
-            or (named is not None and speaks_about_secrets(named[1]))
-            or found.message.startswith("Import for ")
-        ):
-            return None
+    def issues(self, diagnostics: Sequence[_Diagnostic]) -> list[Issue]:
+        """Return the issues of diagnostics by the table of rules."""
+        issues: list[Issue] = []
+        for diagnostic in diagnostics:
+            rule = ruff_rules().get(diagnostic.code or "")
+            if rule is not None and self._is_defect(rule, diagnostic):
+                issues.append(self._issue(rule, diagnostic))
+        return issues
+
+    def _is_defect(self, rule: RuffRule, found: _Diagnostic) -> bool:
+        """Return whether a diagnostic is a defect by the table of rules and by a second look at the code."""
+        if rule.code == "E902" or (rule.quiet_in_tests and is_test_file(self.name)):
+            return False
+        if rule.message and not re.search(rule.message, found.message):
+            return False
+        check = CHECKS.get(rule.code)
+        if check is None or self._checks_left == 0:
+            return True
+        self._checks_left -= 1
+        return check(Place(self._rows, *found.rows, found.location["column"], found.message))
+
+    def _issue(self, rule: RuffRule, found: _Diagnostic) -> Issue:
         first, last = found.rows
-        seems_safe = "seems safe" in found.message
-        if rule.code == "S608":
-            rows = _LINE_END.split(self._content)[first - 1 : last]
-            seems_safe = is_harmless_query([row.decode("utf-8", "replace") for row in rows])
         return Issue(
             file=self.name,
             line_start=self._line(first),
             line_end=self._line(last),
             rule=rule.code,
-            severity=rule.seems_safe if seems_safe else rule.severity,
+            defect=rule.defect,
+            severity=rule.seems_safe if "seems safe" in found.message else rule.severity,
             category=rule.category,
             title=found.title,
             rule_title=found.rule_title,
@@ -190,7 +214,7 @@ class _File:
 
     @property
     def may_hide_issues(self) -> bool:
-        """Return whether the file may hold a comment that hides issues from ruff."""
+        """Return whether the file may contain a comment that hides issues from ruff."""
         text = self._content.lower()
         return b"noqa" in text or b"ruff" in text
 
@@ -199,36 +223,54 @@ class _File:
         if not hidden:
             return []
         comments = _Comments(self._content)
-        issues: list[Issue] = []
+        silenced: list[Issue] = []
         for diagnostic in hidden:
-            issue = self.issue(diagnostic)
-            if issue is not None:
-                issues.append(replace(issue, silenced_by=comments.of(diagnostic)))
-        return issues
+            comment = comments.of(diagnostic)
+            silenced += [replace(issue, silenced_by=comment) for issue in self.issues([diagnostic])]
+        return silenced
 
-    def broken(self, diagnostics: Sequence[_Diagnostic], added: frozenset[int]) -> Issue | str | None:
-        """Why a file could not be checked whole, if so: an issue for a syntax error on an added line, else a reason."""
-        errors = [found for found in diagnostics if found.code not in ruff_rules() or found.code == "E902"]
+    def failure(self, diagnostics: Sequence[_Diagnostic], added: frozenset[int]) -> Issue | str | None:
+        """Return why ruff could not check all of the file, if so: an issue or a reason.
+
+        A syntax error on an added line is an issue, unless the line is written for an older Python. Then, and if the
+        error is on another line, the file could not be checked.
+        """
+        for found in diagnostics:
+            is_known = found.code in ruff_rules() and found.code != "E902"
+            if not is_known and found.code not in (None, "invalid-syntax"):
+                return f"could not be checked: {found.title}"
+        errors = [found for found in diagnostics if found.is_syntax_error]
         for error in errors:
-            if error.code not in (None, "invalid-syntax"):
-                return f"could not be checked: {error.title}"
-        # Syntax that is newer than the target version is no mistake: which Python runs the code is not known here.
-        syntax = [(self._line(found.rows[0]), found) for found in errors if "(syntax was " not in found.message]
-        for line, error in syntax:
+            row = error.rows[0]
+            if self._is_older_python(row):
+                return f"line {self._line(row)} is not valid in Python 3: the other checks could not run"
+        for error in errors:
+            line = self._line(error.rows[0])
             if line in added:
-                return Issue(
-                    file=self.name,
-                    line_start=line,
-                    line_end=line,
-                    rule="invalid-syntax",
-                    severity=Severity.HIGH,
-                    category="correctness",
-                    title=f"The file does not parse: {error.title}",
-                    rule_title="The file does not parse",
-                    body="Python cannot parse this file: importing it fails, and the other checks could not run on it.",
-                    suggestion="Correct the syntax on this line or shortly before it.",
-                )
-        return f"syntax error at line {syntax[0][0]}: the other checks could not run" if syntax else None
+                return self._syntax_issue(line, error)
+        if errors:
+            return f"syntax error at line {self._line(errors[0].rows[0])}: the other checks could not run"
+        return None
+
+    def _is_older_python(self, row: int) -> bool:
+        """Return whether a row has a statement or a literal that only an older Python has."""
+        if row > len(self._rows):
+            return False
+        return _OLDER_PYTHON.search(self._rows[row - 1][:_LONGEST_ROW]) is not None
+
+    def _syntax_issue(self, line: int, error: _Diagnostic) -> Issue:
+        return Issue(
+            file=self.name,
+            line_start=line,
+            line_end=line,
+            rule="invalid-syntax",
+            severity=Severity.HIGH,
+            category="correctness",
+            title=f"The file does not parse: {error.title}",
+            rule_title="The file does not parse",
+            body="Python cannot parse this file: importing it fails, and the other checks could not run on it.",
+            suggestion="Correct the syntax on this line or shortly before it.",
+        )
 
 
 class _Comments:
@@ -261,64 +303,69 @@ class _Comments:
         return self._by_row[self._rows[index]]
 
 
+class _Answer(Struct, frozen=True):
+    """The diagnostics of ruff by linked file, and the files that it could not check, with the reasons."""
+
+    found: dict[str, list[_Diagnostic]] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+
 class RuffAnalyser(Analyser):
     """Correctness, bug and security rules of ruff. No notebooks: ruff counts their lines by cell."""
 
     name = "ruff"
 
-    def accepts(self, path: str) -> bool:
-        """Whether the name is that of a Python file."""
-        return path.lower().endswith((".py", ".pyi", ".pyw"))
+    def accepts(self, path: str, start: bytes = b"") -> bool:
+        """Return whether the file is written in Python."""
+        return language_of(path, start) == "Python"
 
     async def version(self) -> str:
-        """The version of ruff. Raises AnalyserFailed or a ProcessError."""
-        program = self._program or programs.find("ruff", "ruff")
-        return await programs.version_of("ruff", program, "--version", hint=_HINT)
+        """Return the version of ruff. Raises AnalyserFailed or a ProcessError."""
+        return await programs.version_of("ruff", self._find(), "--version", hint=_HINT)
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Run ruff on all files; what it cannot check is in `failed`. Raises AnalyserFailed or a ProcessError."""
+        """Run ruff; files that it cannot check are in `failed`. Raises AnalyserFailed or a ProcessError."""
         if not target.files:
             return AnalyserReport()
-        failed: dict[str, str] = {}
-        hidden: dict[str, list[_Diagnostic]] = {}
         deadline = time.monotonic() + target.timeout_seconds
+        failed: dict[str, str] = {}
+        shown = _Answer()
+        uncommented = _Answer()
         with temporary_directory() as temporary:
             directory = temporary.resolve()  # as ruff calls it
-            linked = _link_files(target, directory, failed)
+            files = _link_files(target, directory, failed)
             if target.trusted:
-                found, broken = await self._check(directory, tuple(linked), deadline)
-                # Only these files may hold a comment that hides an issue.
-                commented = [name for name, file in linked.items() if file.may_hide_issues and name not in broken]
-                uncommented, broken_without = await self._check(directory, commented, deadline, "--ignore-noqa")
-                broken |= broken_without
-                for name, diagnostics in uncommented.items():
-                    shown = {diagnostic.identity for diagnostic in found.get(name, ())}
-                    hidden[name] = [diagnostic for diagnostic in diagnostics if diagnostic.identity not in shown]
+                shown = await self._check(directory, list(files), deadline)
+                # Only these files may contain a comment that hides an issue.
+                commented = [name for name, file in files.items() if file.may_hide_issues and name not in shown.broken]
+                uncommented = await self._check(directory, commented, deadline, "--ignore-noqa")
             else:
-                found, broken = await self._check(directory, tuple(linked), deadline, "--ignore-noqa")
-        for name, reason in broken.items():
-            failed[linked[name].name] = reason
+                shown = await self._check(directory, list(files), deadline, "--ignore-noqa")
+        for name, reason in (shown.broken | uncommented.broken).items():
+            failed[files[name].name] = reason
         issues: list[Issue] = []
-        for name, diagnostics in found.items():
-            file = linked[name]
-            issues += filter(None, map(file.issue, diagnostics))
-            what = file.broken(diagnostics, target.added_lines.get(file.name, frozenset()))
-            issues += [what] if isinstance(what, Issue) else []
-            failed |= {file.name: what} if isinstance(what, str) else {}
-        for name, diagnostics in hidden.items():
-            issues += linked[name].silenced_issues(diagnostics)
+        for name, diagnostics in shown.found.items():
+            file = files[name]
+            issues += file.issues(diagnostics)
+            failure = file.failure(diagnostics, target.added_lines.get(file.name, frozenset()))
+            if isinstance(failure, Issue):
+                issues.append(failure)
+            elif failure is not None:
+                failed[file.name] = failure
+        for name, diagnostics in uncommented.found.items():
+            identities = {diagnostic.identity for diagnostic in shown.found.get(name, ())}
+            hidden = [diagnostic for diagnostic in diagnostics if diagnostic.identity not in identities]
+            issues += files[name].silenced_issues(hidden)
         return AnalyserReport(tuple(issues), failed)
 
-    async def _check(
-        self, directory: Path, files: Sequence[str], deadline: float, *options: str
-    ) -> tuple[dict[str, list[_Diagnostic]], dict[str, str]]:
-        """Run ruff on linked files. Return the diagnostics by file, and the files that ruff could not check."""
+    async def _check(self, directory: Path, files: Sequence[str], deadline: float, *options: str) -> _Answer:
+        """Run ruff on linked files."""
         found: dict[str, list[_Diagnostic]] = defaultdict(list)
-        program = self._program or programs.find("ruff", "ruff")
+        program = self._find()
         arguments = (*_ARGUMENTS, *options, f"--select={','.join(ruff_rules())}", "@arguments")
 
         async def attempt(names: Sequence[str], left: float) -> str | None:
-            """Check some files and store what ruff reports. If a file is in the way, store nothing and say why."""
+            """Check some files and store what ruff reports. If a file is in the way, store nothing and return why."""
             (directory / "arguments").write_text("".join(f"{name}\n" for name in names), encoding="ascii")
             seconds = left if len(files) == 1 else left / 2
             completed = await programs.execute(program, *arguments, cwd=directory, seconds=seconds)
@@ -335,18 +382,29 @@ class RuffAnalyser(Analyser):
             return None
 
         broken = await programs.in_halves("ruff", files, deadline, attempt)
-        return found, broken
+        return _Answer(found, broken)
+
+    def _find(self) -> str:
+        return self._program or programs.find("ruff", "ruff")
 
 
 def _link_files(target: AnalysisTarget, directory: Path, failed: dict[str, str]) -> dict[str, _File]:
-    """A link with a number for each file, by its name. Only `__init__.py` keeps its own, for ruff goes by it."""
+    """Link each file by a number and return the files by the names of the links.
+
+    Only `__init__.py` keeps its name, because some rules of ruff depend on it.
+    """
     linked: dict[str, _File] = {}
     for index, file in enumerate(target.files):
         path = target.root.absolute() / file
         base = file.rsplit("/", 1)[-1].lower()
-        name = f"{index}/{base}" if base.startswith("__init__.") else f"{index}{Path(base).suffix}"
+        if base.startswith("__init__."):
+            name = f"{index}/{base}"
+        elif base.endswith(".pyi"):
+            name = f"{index}.pyi"
+        else:
+            name = f"{index}.py"
         try:
-            linked[name] = _File(file, read(path))
+            linked[name] = _File(file, read_regular_file(path))
         except OSError as error:
             failed[file] = f"cannot be read: {error.strerror}"
             continue

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from contextvars import ContextVar
@@ -62,36 +63,80 @@ from codeloupe.system.regex import regex
 
 
 def verdict(findings: Sequence[Finding]) -> CommitVerdict:
-    """LEAVE from 80 points, FIX from 50, REVERT below, and for any critical finding that verification confirmed."""
-    critical = (finding for finding in findings if finding.can_block and finding.severity is Severity.CRITICAL)
-    reached = score(findings)
-    if reached < 50 or any(finding.is_confirmed for finding in critical):
+    """Return LEAVE from 80 points, FIX below, and REVERT for what a reviewer other than the analysers claims.
+
+    That is a score below 50 without the analysers' findings, or a critical finding that verification confirmed.
+    """
+    judged = [finding for finding in findings if finding.source is not Source.ANALYSER]
+    critical = [finding for finding in judged if finding.can_block and finding.severity is Severity.CRITICAL]
+    if score(judged) < 50 or any(finding.is_confirmed for finding in critical):
         return CommitVerdict.REVERT
-    return CommitVerdict.LEAVE if reached >= 80 else CommitVerdict.FIX
+    if score(findings) < 80:
+        return CommitVerdict.FIX
+    return CommitVerdict.LEAVE
+
+
+_MOST_PLANNED = 10
 
 
 def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
-    """Test first: red and green for each finding of medium or above that counts, the worst first, then refactor."""
-    worth = (finding for finding in findings if finding.can_block and finding.severity.at_least(Severity.MEDIUM))
-    ordered = sorted(worth, key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
-    planned = ordered[:10]
+    """Return the steps for each finding of medium or above that counts, the worst first.
+
+    An analyser's finding has one step, `fix`, with the analyser's advice. Every other finding has two steps, `red` and
+    `green`; a last step, `refactor`, is for the files of these findings.
+    """
+    worth = [finding for finding in findings if finding.can_block and finding.severity.at_least(Severity.MEDIUM)]
+    worth.sort(key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
     steps: list[PlanStep] = []
-    for finding in planned:
-        place = finding.file if finding.line_start is None else f"{finding.file}:{finding.line_start}"
-        title = " ".join(finding.title.split())
-        title += "" if title.endswith((".", "!", "?")) else "."
-        steps.append(PlanStep("red", f"Write a test that fails because of this: {title} ({place})"))
-        lines = (finding.suggestion or "").strip().splitlines()
-        hint = f" Suggested: {lines[0][:300]}" if len(lines) == 1 else ""
-        offer = " New code for these lines:" if finding.replacement else ""
-        green = f"Change {place} until it passes, and nothing else.{hint}{offer}"
-        steps.append(PlanStep("green", green, finding.replacement or ""))
-    if steps:
-        changed = ", ".join(dict.fromkeys(finding.file for finding in planned))
-        left = len(ordered) - len(planned)
-        more = f" Then fix the other {left} in the same way." if left else ""
-        steps.append(PlanStep("refactor", f"With all tests green, clean up the changed code: {changed}.{more}"))
+    tested: list[str] = []
+    for finding in worth[:_MOST_PLANNED]:
+        if finding.source is Source.ANALYSER:
+            steps.append(_fix_step(finding))
+        else:
+            steps += _test_first_steps(finding)
+            tested.append(finding.file)
+    left = len(worth) - _MOST_PLANNED
+    more = f"Then fix the other {left} in the same way." if left > 0 else ""
+    if tested:
+        files = ", ".join(dict.fromkeys(tested))
+        text = f"With all tests green, clean up the changed code: {files}. {more}"
+        steps.append(PlanStep("refactor", text.strip()))
+    elif more:
+        steps.append(PlanStep("fix", more))
     return tuple(steps)
+
+
+def _fix_step(finding: Finding) -> PlanStep:
+    """Return the step for an analyser's finding."""
+    text = f"Fix {_place(finding)}: {_sentence(finding.title)}"
+    advice = (finding.suggestion or "").strip().splitlines()
+    if advice:
+        text += f" {advice[0][:300]}"
+    return PlanStep("fix", text, finding.replacement or "")
+
+
+def _test_first_steps(finding: Finding) -> list[PlanStep]:
+    """Return the steps for a finding that a test can show: the failing test, and the change that makes it pass."""
+    place = _place(finding)
+    red = f"Write a test that fails because of this: {_sentence(finding.title)} ({place})"
+    green = f"Change {place} until it passes, and nothing else."
+    advice = (finding.suggestion or "").strip().splitlines()
+    if len(advice) == 1:
+        green += f" Suggested: {advice[0][:300]}"
+    if finding.replacement:
+        green += " New code for these lines:"
+    return [PlanStep("red", red), PlanStep("green", green, finding.replacement or "")]
+
+
+def _place(finding: Finding) -> str:
+    if finding.line_start is None:
+        return finding.file
+    return f"{finding.file}:{finding.line_start}"
+
+
+def _sentence(title: str) -> str:
+    words = " ".join(title.split())
+    return words if words.endswith((".", "!", "?")) else f"{words}."
 
 
 def overall_score(commits: Iterable[CommitReview]) -> float | None:
@@ -101,11 +146,12 @@ def overall_score(commits: Iterable[CommitReview]) -> float | None:
 
 
 def summarise(commits: Sequence[CommitReview]) -> str:
-    """One line of a fixed form: how many, and what is to be done with them."""
-    counts = {kind: sum(commit.verdict is kind for commit in commits) for kind in (*CommitVerdict, None)}
+    """Return one line of a fixed form: the number of commits, and the number with each recommendation."""
+    verdicts = Counter(commit.verdict for commit in commits)
     return (
-        f"{len(commits)} commits reviewed, {counts[CommitVerdict.LEAVE]} OK, {counts[CommitVerdict.FIX]} need fixes, "
-        f"{counts[CommitVerdict.REVERT]} should be reverted, {counts[None]} could not be reviewed"
+        f"{len(commits)} commits reviewed, {verdicts[CommitVerdict.LEAVE]} OK, "
+        f"{verdicts[CommitVerdict.FIX]} need fixes, {verdicts[CommitVerdict.REVERT]} should be reverted, "
+        f"{verdicts[None]} could not be reviewed"
     )
 
 

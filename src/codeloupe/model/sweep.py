@@ -40,7 +40,7 @@ CommitVerdict = StrEnum("CommitVerdict", {"LEAVE": "LEAVE", "FIX": "FIX", "REVER
 
 
 class PlanStep(Struct, frozen=True):
-    """One step of a test-first plan: `red` writes a failing test, `green` mends, `refactor` cleans."""
+    """One step of a plan: `fix`, or test first: `red` writes a failing test, `green` fixes it, `refactor` cleans up."""
 
     phase: str
     text: str

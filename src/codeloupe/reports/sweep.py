@@ -35,7 +35,7 @@ _STYLES = {
     CommitVerdict.REVERT: "bold red",
     None: "bold yellow",
 }
-_PHASE_STYLES = {"red": "bold red", "green": "bold green", "refactor": "bold cyan"}
+_PHASE_STYLES = {"fix": "bold yellow", "red": "bold red", "green": "bold green", "refactor": "bold cyan"}
 _COLUMNS = ("Commit", "Verdict", "Score", "Category", "Experts", "Lines", "Files", "Author", "Time", "Subject")
 _LONGEST_LINE = 1_000
 _LONGEST_TEXT = 6_000
@@ -133,8 +133,14 @@ def _details(page: Page, reviewed: CommitReview) -> list[Text]:
     return [line for section in sections if section for line in (Text(), *section)]
 
 
+def _plan_heading(reviewed: CommitReview) -> str:
+    """Return the heading of a plan; a plan of fixes alone needs no tests."""
+    is_test_first = any(step.phase == "red" for step in reviewed.plan)
+    return "Plan, test first" if is_test_first else "Plan"
+
+
 def _plan(page: Page, reviewed: CommitReview) -> list[Text]:
-    lines = [Text((f"{' ' * _INDENT}Plan, test first", BOLD))] if reviewed.plan else []
+    lines = [Text((f"{' ' * _INDENT}{_plan_heading(reviewed)}", BOLD))] if reviewed.plan else []
     for step in reviewed.plan:
         first = Text(" " * _INDENT, (f"{step.phase:<{_PHASE_CELLS}}", _PHASE_STYLES.get(step.phase, BOLD)))
         if page.measure >= 2 * NARROWEST:
@@ -225,7 +231,7 @@ def _markdown_commit(reviewed: CommitReview) -> Iterator[str]:
         if why := wording.why_not_counted(finding):
             yield from ("", f"not counted: {_line(why)}")
     if reviewed.plan:
-        yield from ("", "Plan, test first:", "")
+        yield from ("", f"{_plan_heading(reviewed)}:", "")
         for number, step in enumerate(reviewed.plan, start=1):
             yield f"{number}. **{step.phase}**: {_line(step.text)}"
             if step.code:

@@ -295,16 +295,27 @@ def find_tokens(text: str, forms: Iterable[Form] | None = None) -> Iterator[tupl
         if form.inside and signs:
             matches = _compiled(form.pattern).finditer(text)
             for found in matches:
-                if _may_begin(text, found.start(), form):
-                    yield *found.span(found.lastindex or 0), form
+                start, end = found.span(found.lastindex or 0)
+                if _may_begin(text, found.start(), form) and not is_words(text[start:end]):
+                    yield start, end, form
         for sign in () if form.inside else signs:
             position = text.find(sign)
             while position >= 0:
                 end = position + len(sign)
-                if _may_begin(text, position, form) and (match := _compiled(form.pattern).match(text, position)):
+                match = _compiled(form.pattern).match(text, position) if _may_begin(text, position, form) else None
+                if match is not None and not is_words(text[end : match.end()]):
                     end = match.end()
                     yield position, end, form
                 position = text.find(sign, end)
+
+
+# Words in lower case, capitals or camel case; the last one may be cut. The groups are atomic: the search stays linear.
+_PROSE = regex(r"(?>[A-Z]?[a-z]{2,15}+(?![a-z])|[A-Z]{3,15}+(?![A-Z])|[-_./ ]+)++[A-Z]{0,2}[a-z]?")
+
+
+def is_words(value: str) -> bool:
+    """Return whether a value consists of words, so that no generator made it: `learn-pipeline-with-columns`."""
+    return _PROSE.fullmatch(value) is not None
 
 
 def _may_begin(text: str, position: int, form: Form) -> bool:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.analysers import ast_grep, programs
-from codeloupe.analysers.ast_grep import AstGrepAnalyser, only_code
+from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.interface import AnalyserReport
+from codeloupe.analysers.php_code import only_code
 from codeloupe.errors import AnalyserFailed
 from tests.program import PYTHON_HEADER
 from tests.rows import each

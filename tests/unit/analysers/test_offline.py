@@ -39,7 +39,7 @@ class ScriptedAnalyser(Analyser):
         self._ending = ending
         self.targets: list[AnalysisTarget] = []
 
-    def accepts(self, path: str) -> bool:
+    def accepts(self, path: str, start: bytes = b"") -> bool:
         return path.endswith(self._ending)
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
@@ -60,8 +60,17 @@ def reporting(*issues: Issue, failed: Mapping[str, str] | None = None, **more: s
 def issue(
     line: int, end: int | None = None, *, rule: str = "rule", file: str = "a.py", title: str = "A title"
 ) -> Issue:
-    words = {"category": "correctness", "title": title, "body": "A body.", "suggestion": "A suggestion."}
-    return Issue(file=file, line_start=line, line_end=end or line, rule=rule, severity=Severity.MEDIUM, **words)
+    return Issue(
+        file=file,
+        line_start=line,
+        line_end=end or line,
+        rule=rule,
+        severity=Severity.MEDIUM,
+        category="correctness",
+        title=title,
+        body="A body.",
+        suggestion="A suggestion.",
+    )
 
 
 def written(root: Path, name: str, content: str | bytes, *, added: range | None = None) -> FileChange:
@@ -141,13 +150,36 @@ def test_evidence_is_readable_and_at_most_five_lines_and_a_thousand_characters(t
 def test_reports_of_one_defect_are_one_finding_and_different_ones_stay_apart(tmp_path: Path) -> None:
     secret = written(tmp_path, "src/a.py", f'password = "{TOKEN}"\n')
     swallowed = written(tmp_path, "a.py", "try:\n    print()\nexcept:\n    pass\n")
-    two = written(tmp_path, "b.py", "print(unknown); import os\n")
+    two = written(tmp_path, "b.py", "import os; print(unknown)\n")
     (claim,) = review(tmp_path, [secret], RuffAnalyser(), SecretsAnalyser()).claims
     assert (claim.rule, claim.reporter) == ("github-token", "detect-secrets")
     assert (claim.severity, claim.seen_by) == (Severity.HIGH, ("detect-secrets", "ruff"))
     (claim,) = review(tmp_path, [swallowed], RuffAnalyser()).claims
     assert (claim.line_start, claim.seen_by) == (3, ("ruff",))
     assert [found.rule for found in review(tmp_path, [two], RuffAnalyser()).claims] == ["F821", "F401"]
+
+
+def test_the_analyser_that_looks_closest_words_the_finding_of_a_defect(tmp_path: Path) -> None:
+    change = written(tmp_path, "a.py", "one\ntwo\n")
+    close = replace(issue(1, rule="py-x", title="Closer"), defect="x")
+    far = replace(issue(1, rule="S1", title="Farther"), defect="x", severity=Severity.HIGH)
+    other = replace(issue(2, rule="S1"), defect="x")
+    result = review(tmp_path, [change], reporting(far, other, name="ruff"), reporting(close, name="dataflow"))
+    assert [(claim.line_start, claim.title, claim.severity, claim.seen_by) for claim in result.claims] == [
+        (1, "Closer", Severity.MEDIUM, ("dataflow", "ruff")),
+        (2, "A title", Severity.MEDIUM, ("ruff",)),
+    ]
+
+
+def test_an_issue_is_quiet_if_a_closer_look_covers_the_line_where_it_starts(tmp_path: Path) -> None:
+    async def cleared(_: AnalysisTarget) -> AnalyserReport:
+        return AnalyserReport((issue(3, rule="x"),), quiet={"a.py": {1: frozenset({"x"}), 3: frozenset({"x"})}})
+
+    change = written(tmp_path, "a.py", "1\n2\n3\n4\n", added=range(2, 5))
+    issues = [replace(issue(line, 4, rule=f"S{line}"), defect="x") for line in (1, 2)]
+    result = review(tmp_path, [change], reporting(*issues, name="ruff"), ScriptedAnalyser(cleared, name="dataflow"))
+    # The first issue starts before the change. The other two are not cleared: an analyser does not clear its own.
+    assert [(claim.rule, claim.line_start) for claim in result.claims] == [("S2", 2), ("x", 3)]
 
 
 @pytest.mark.program

@@ -8,7 +8,7 @@ import pytest
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import AnalyserReport, Issue
-from codeloupe.analysers.ruff import RuffAnalyser, is_harmless_query, ruff_rules
+from codeloupe.analysers.ruff import RuffAnalyser, ruff_rules
 from codeloupe.errors import ProcessTimedOut
 from codeloupe.model.finding import Severity
 from tests.endings import with_enough_time
@@ -38,6 +38,7 @@ def test_every_rule_of_the_table_is_a_stable_rule_of_the_installed_ruff() -> Non
     assert [code for code in ruff_rules() if known[code]["preview"]] == []
 
 
+@pytest.mark.defect("N4")
 def test_every_rule_has_a_category_a_reason_and_advice() -> None:
     for rule in ruff_rules().values():
         assert rule.category in CATEGORIES, rule.code
@@ -88,15 +89,12 @@ def test_a_call_in_a_dataclass_is_reported_where_what_it_makes_is_shared(tmp_pat
 
 def test_what_seems_safe_weighs_less_and_a_statement_is_covered_whole(tmp_path: Path) -> None:
     code = "from subprocess import run\nrun('ls', shell=True, check=True)\nrun(input(), shell=True, check=True)\n"
-    code += (
-        "def f(c, table):\n    c.execute(f'SELECT * FROM {TABLE}')\n    c.execute(f'SELECT *'\n  f' FROM {table}')\n"
-    )
+    code += "def f(c, table):\n    c.execute(f'SELECT *'\n  f' FROM {table}')\n"
     found = [issue for issue in issues(tmp_path, code) if issue.rule in ("S602", "S608")]
     assert [(issue.line_start, issue.line_end, issue.severity) for issue in found] == [
         (2, 2, Severity.LOW),
         (3, 3, Severity.HIGH),
-        (5, 5, Severity.LOW),
-        (6, 7, Severity.HIGH),
+        (5, 6, Severity.HIGH),
     ]
 
 
@@ -114,7 +112,7 @@ def test_a_variable_named_after_what_a_secret_has_is_no_secret(tmp_path: Path) -
         ("tests/test_a.py", "password = 'hunter2'\nprint(unknown)\n", [("F821", 2)]),
         # An init file may import a name to pass it on.
         ("package/__init__.py", "from os import path\nprint(unknown)\n", [("F821", 2)]),
-        ("package/module.py", "from os import path\nprint(unknown)\n", [("F401", 1), ("F821", 2)]),
+        ("package/module.py", "import os\nprint(unknown)\n", [("F401", 1), ("F821", 2)]),
         # A lone carriage return does not shift the lines.
         ("a.py", "x = 1\ry = 2\rz = 3\nprint(unknown)\r\nprint(unknown)\n", [("F821", 2), ("F821", 3)]),
     ],
@@ -186,7 +184,7 @@ SILENCED = [
     ("eval(input())\n# ruff: noqa\n", "# ruff: noqa"),
     ("# flake8: noqa\neval(input())\n", "# flake8: noqa"),
     ("x = f'''\n{eval(input())}\n'''  # noqa: S307\n", "# noqa: S307"),
-    ("from os import (  # noqa: F401\n    sep,\n)\n", "# noqa: F401"),
+    ("x = [  # noqa: S307\n    eval(input()),  # noqa: S307\n]\n", "# noqa: S307"),
 ]
 
 
@@ -211,45 +209,3 @@ def test_ruff_runs_again_only_on_files_with_a_comment(tmp_path: Path) -> None:
     files = {"0.py": "x = 1\n", "1.py": "x = 1  # noqa\n"}
     analyse(RuffAnalyser(str(program)), tmp_path, files, trusted=True)
     assert (tmp_path / "log").read_text().split() == ["0.py", "1.py", "--ignore-noqa", "1.py"]
-
-
-# ruff takes every text with SQL words and a hole for an injection; what cannot be one must not hold up a push.
-
-HARMLESS = [
-    '    raise ValueError(f"could not select {column} from {table}")',
-    '    print(f"Update {name} set of values from {source}")',
-    '    logger.warning(f"delete from {name} where it is old")',
-    '    rows = c.execute(f"SELECT * FROM {TABLE} WHERE id = ?", (key,))',
-    '    c.execute(f"SELECT * FROM {TABLE} WHERE a = %s AND b = %(b)s", values)',
-    '    sql = f"SELECT {cls.COLUMNS} FROM {TABLE}"',
-    """    c.execute(f"DELETE FROM t WHERE id IN ({','.join('?' for _ in ids)})", ids)""",
-    """    c.execute(f"SELECT a FROM {TABLE} WHERE id IN ({', '.join(['%s'] * len(ids))})", ids)""",
-    '    c.execute("SELECT * FROM t WHERE id IN (%s)" % ",".join("?" * len(ids)), ids)',
-]
-DANGEROUS = [
-    """    c.execute(f"SELECT * FROM t WHERE a = '{name}'")""",
-    """    c.execute(f"SELECT * FROM {TABLE} WHERE a = '{name}'")""",
-    """    c.execute(f"SELECT * FROM {TABLE} WHERE a = " + name)""",
-    """    c.execute(f"SELECT * FROM {TABLE} WHERE a = %s" % name)""",
-    """    c.execute(f"SELECT * FROM {TABLE} WHERE a = {}".format(name))""",
-    """    c.execute("SELECT * FROM t WHERE a = " + name)""",
-    """    c.execute("SELECT * FROM t WHERE a = '%s'" % name)""",
-    """    c.execute(f"SELECT * FROM t WHERE id IN ({','.join(ids)})")""",
-    """    c.execute("SELECT * FROM t WHERE id IN (%s) AND a = " % ",".join("?" * len(ids)) + name)""",
-    """    c.execute(f"SELECT * FROM t WHERE a = {name} AND id IN ({','.join('?' for _ in ids)})", ids)""",
-    """    assert c.execute(f"SELECT * FROM t WHERE a = '{name}'")""",
-    """    sql = f"SELECT * FROM {table}" """,
-]
-
-
-def test_a_message_a_constant_or_a_row_of_marks_is_harmless_and_a_part_that_may_come_from_outside_is_not() -> None:
-    assert [row for row in (*HARMLESS, *DANGEROUS) if not is_harmless_query([row])] == DANGEROUS
-    assert not is_harmless_query(['    c.execute(f"SELECT * FROM {TABLE} "', "    f\"WHERE a = '{name}'\")"])
-    assert is_harmless_query(['    c.execute(f"SELECT * FROM {TABLE} "', '    "WHERE a = ?", (name,))'])
-
-
-@each("part", ["{", "','.join(", "a.", "log", "% ", "A", "','.join('?' for _ in ", '"+'])
-def test_hostile_rows_are_given_up(part: str) -> None:
-    assert not is_harmless_query([part * 500_000])
-    assert not is_harmless_query([(part * 400)[:400]] * 20)
-    assert not is_harmless_query(['f"{A}"'] * 1_000_000)

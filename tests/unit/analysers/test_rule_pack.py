@@ -12,13 +12,14 @@ import pytest
 import yaml
 
 from codeloupe.analysers import ast_grep as pack
+from codeloupe.analysers import languages
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.interface import Issue
 from codeloupe.model.finding import Severity
 from tests.unit.analysers.written import analyse
 
 EXAMPLES = Path(__file__).parents[2] / "rule_examples"
-RULES = {path.stem: path for folder in pack.FOLDERS for path in pack.rule_files(folder)}
+RULES = {path.stem: path for folder in languages.FOLDERS for path in pack.rule_files(folder)}
 CATEGORIES = {"security", "correctness", "reliability", "concurrency", "resource", "performance"}
 # How the names of the rules in a folder begin, where that is not the name of the folder.
 PREFIXES = {"bash": "sh-", "c-and-cpp": "c-", "javascript": "js-", "python": "py-", "typescript": "ts-"}
@@ -42,7 +43,7 @@ def load(path: Path) -> Any:
 def examples() -> Iterator[Example]:
     for rule, path in RULES.items():
         snippets = load(EXAMPLES / path.parent.name / path.name)
-        for language in pack.FOLDERS[path.parent.name]:
+        for language in languages.FOLDERS[path.parent.name]:
             for kind in ("bad", "good"):
                 yield from (Example(rule, language, code, bad=kind == "bad") for code in snippets[kind])
 
@@ -55,7 +56,7 @@ def source(example: Example) -> str:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[Example, list[Issue]]:
     """What the analyser says about every example of the pack."""
-    named = {f"{number}{pack.EXTENSIONS[item.language]}": item for number, item in enumerate(examples())}
+    named = {f"{number}{languages.EXTENSIONS[item.language]}": item for number, item in enumerate(examples())}
     sources = {name: source(item) for name, item in named.items()}
     report = analyse(AstGrepAnalyser(), tmp_path_factory.mktemp("examples"), sources)
     assert report.failed == {}
@@ -89,8 +90,8 @@ def test_every_rule_file_is_complete_and_has_two_bad_and_two_good_examples() -> 
         about, message = document["metadata"], document["message"]
         assert document["id"] == rule
         assert re.fullmatch(rf"{PREFIXES.get(folder, f'{folder}-')}[a-z0-9]+(-[a-z0-9]+)*", rule), rule
-        assert (document["language"], document["severity"]) == (pack.FOLDERS[folder][0], "warning"), rule
-        assert set(about) - {"quiet_in_tests"} == {"severity", "category", "why", "fix"}, rule
+        assert (document["language"], document["severity"]) == (languages.FOLDERS[folder][0], "warning"), rule
+        assert set(about) - {"quiet_in_tests", "defect"} == {"severity", "category", "why", "fix"}, rule
         assert about["category"] in CATEGORIES, rule
         assert about["severity"] in {severity.label for severity in Severity}, rule
         assert about.get("quiet_in_tests", True) is True, rule
@@ -103,7 +104,7 @@ def test_every_rule_file_is_complete_and_has_two_bad_and_two_good_examples() -> 
 
 
 def test_no_name_is_given_to_two_rules_and_no_rule_file_or_example_is_unused() -> None:
-    assert len(RULES) == sum(len(pack.rule_files(folder)) for folder in pack.FOLDERS)
+    assert len(RULES) == sum(len(pack.rule_files(folder)) for folder in languages.FOLDERS)
     root = Path(pack.__file__).parent / "rules"
     used = {path.relative_to(root) for path in RULES.values()}
     assert {path.relative_to(root) for path in root.rglob("*.y*ml")} == used
@@ -111,8 +112,9 @@ def test_no_name_is_given_to_two_rules_and_no_rule_file_or_example_is_unused() -
 
 
 def test_the_pack_serves_every_language_and_category_and_few_rules_are_extreme() -> None:
-    served = [languages for folder, languages in pack.FOLDERS.items() if pack.rule_files(folder)]
-    assert {language for languages in served for language in languages} == set(pack.EXTENSIONS)
+    served = {language for folder in languages.FOLDERS for language in languages.FOLDERS[folder]}
+    assert served == set(languages.EXTENSIONS)
+    assert all(pack.rule_files(folder) for folder in languages.FOLDERS)
     documents = [load(path) for path in RULES.values()]
     severities = [document["metadata"]["severity"] for document in documents]
     assert {document["metadata"]["category"] for document in documents} == CATEGORIES

@@ -14,9 +14,11 @@ import pytest
 
 from codeloupe.analysers import programs, secret_detectors
 from codeloupe.analysers.interface import AnalyserReport
-from codeloupe.analysers.secret_detectors import mask_secrets
+from codeloupe.analysers.secret_values import mask_secrets
 from codeloupe.analysers.secrets import TITLES, SecretsAnalyser
 from codeloupe.model.finding import Severity
+from codeloupe.system.redaction import token_forms
+from tests.secret_material import look_alikes, vendor_tokens
 from tests.unit.analysers.written import Files, analyse, target
 
 HEX = "0123456789abcdef"
@@ -65,7 +67,7 @@ TOKENS = [
     ("pypi-token", HIGH, "pypi-" + "AgEIcHlwaS5vcmc" + made_up(90)),
     ("slack-token", HIGH, "xo" + "xb-" + made_up(12, string.digits) + "-" + made_up(24)),
     ("stripe-access-key", HIGH, "sk_" + "live_" + made_up(40)),
-    ("telegram-bot-token", HIGH, made_up(10, "123456789") + ":" + made_up(35)),
+    ("telegram-bot-token", HIGH, made_up(10, "123456789") + ":A" + "A" + made_up(33)),
     ("json-web-token", MEDIUM, web_token()),
 ]
 TOKEN = TOKENS[5][2]
@@ -141,6 +143,63 @@ def test_what_is_plainly_no_secret_is_not_reported(tmp_path: Path) -> None:
     report = search(tmp_path, {APP: text + "\n"})
     assert [lines[issue.line_start - 1] for issue in report.issues] == []
     assert report.failed == {}
+
+
+@pytest.mark.defect("N5")
+def test_every_vendors_token_is_found_and_no_look_alike(tmp_path: Path) -> None:
+    tokens = {vendor: f'value = "{token}"' for vendor, token in vendor_tokens().items()}
+    assert set(found(tmp_path, {f"src/{vendor}.py": text for vendor, text in tokens.items()})) == {
+        f"src/{vendor}.py" for vendor in tokens
+    }
+    alike = [text for text in look_alikes() if "\n" not in text]
+    assert found(tmp_path, {f"src/{number}.py": f'value = "{text}"' for number, text in enumerate(alike)}) == {}
+
+
+@pytest.mark.defect("N5")
+def test_words_after_the_sign_of_a_token_are_no_token(tmp_path: Path) -> None:
+    words = ("learn-pipeline-with-column-transformer", "thePipelineWithTheColumnTransformer", "THE_WHOLE_COLUMN_SET")
+    signs = [sign for form in token_forms() for sign in form.signs if sign not in ("AccountKey=", "whsec_")]
+    texts = [f'"{sign}{text}-{text}"' for sign in signs for text in words]
+    assert len(texts) > 400
+    assert [issue.title for issue in search(tmp_path, {APP: "\n".join((*texts, ""))}).issues] == []
+
+
+@pytest.mark.defect("N5")
+def test_a_public_key_and_the_name_of_a_key_in_a_signature_are_no_secrets(tmp_path: Path) -> None:
+    key_id = TOKENS[0][2]
+    texts = [
+        f"https://bucket.s3.amazonaws.com/a?X-Amz-Credential={key_id}%2F20260101%2Feu-west-1%2Fs3%2Faws4_request",
+        f"Credential={key_id}/20260101/eu-west-1/s3/aws4_request",
+        f"AccountName=devstoreaccount1;{TOKENS[1][2]};",
+    ]
+    files = {f"src/{number}.py": f'value = "{text}"' for number, text in enumerate(texts)}
+    assert found(tmp_path, files) == {}
+
+
+PASSWORD = "x7" + "Kq2m9Rt4"
+ADDRESSES = [
+    ("amqp://guest:guest@localhost", False),
+    (f"amqp://app:{PASSWORD}@localhost:5672//", False),
+    (f"http://app:{PASSWORD}@127.0.0.1:8080/", False),
+    (f"http://app:{PASSWORD}@[::1]/", False),
+    (f"https://app:{PASSWORD}@host.invalid/", False),
+    (f"https://app:{PASSWORD}@api.example.com/", False),
+    ("postgres://postgres:postgres@db/app", False),
+    (f"redis://:{PASSWORD}@cache.internal:6379/0", True),
+    (f"redis://app:{PASSWORD}@cache.internal:6379/0", True),
+    (f"https://app:{PASSWORD}@localhost.attacker.org/", True),
+    (f"postgres://app:{PASSWORD}@10.0.0.3/app", True),
+]
+
+
+@pytest.mark.defect("N5")
+def test_a_password_in_an_address_counts_unless_it_is_for_this_machine(tmp_path: Path) -> None:
+    files = {f"src/{number}.py": f'url = "{address}"' for number, (address, _) in enumerate(ADDRESSES)}
+    reported = found(tmp_path, files)
+    assert [address for number, (address, _) in enumerate(ADDRESSES) if f"src/{number}.py" in reported] == [
+        address for address, counts in ADDRESSES if counts
+    ]
+    assert {rule for rule, _ in reported.values()} == {"basic-auth-credentials"}
 
 
 def test_in_tests_and_prose_only_certain_forms_and_random_values_count(tmp_path: Path) -> None:

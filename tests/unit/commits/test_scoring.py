@@ -1,10 +1,12 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.commits.sweep import exit_code, overall_score, plan_of, summarise, verdict
 from codeloupe.findings.verdict import score
-from codeloupe.model.finding import FindingStatus, Proof, Severity
-from codeloupe.model.sweep import CommitReview, CommitVerdict
+from codeloupe.model.finding import FindingStatus, Proof, Severity, Source
+from codeloupe.model.sweep import CommitReview, CommitVerdict, PlanStep
 from tests.rows import each
 from tests.unit.commits.sweep_samples import failed_review, finding, not_reviewed, reviewed
 
@@ -45,6 +47,43 @@ def test_a_critical_finding_reverts_alone_only_when_it_was_confirmed(
 ) -> None:
     assert verdict([finding(CRITICAL, proof=proof)]) is expected
     assert verdict([finding(HIGH, proof=proof)]) is CommitVerdict.FIX
+
+
+@pytest.mark.defect("N9")
+@each(
+    ("analysers", "agents", "expected"),
+    [
+        ([HIGH] + [MEDIUM] * 7, [], CommitVerdict.FIX),
+        ([CRITICAL] * 9, [], CommitVerdict.FIX),
+        ([CRITICAL] * 9, [HIGH], CommitVerdict.FIX),
+        ([LOW], [HIGH, HIGH], CommitVerdict.REVERT),
+        ([MEDIUM], [], CommitVerdict.LEAVE),
+    ],
+)
+def test_the_findings_of_analysers_alone_never_advise_a_revert(
+    analysers: list[Severity], agents: list[Severity], expected: CommitVerdict
+) -> None:
+    findings = [finding(one, source=Source.ANALYSER) for one in analysers] + [finding(one) for one in agents]
+    assert verdict(findings) is expected
+
+
+@pytest.mark.defect("N9")
+def test_the_step_for_an_analysers_finding_is_its_own_advice() -> None:
+    lint = finding(
+        MEDIUM,
+        title="Uses of `tarfile.extractall()`",
+        file="a.py",
+        line_start=7,
+        source=Source.ANALYSER,
+        suggestion='Pass `filter="data"`.',
+    )
+    assert plan_of([lint]) == (PlanStep("fix", 'Fix a.py:7: Uses of `tarfile.extractall()`. Pass `filter="data"`.'),)
+    steps = plan_of([lint, finding(HIGH)])
+    assert [step.phase for step in steps] == ["red", "green", "fix", "refactor"]
+    assert steps[-1].text == "With all tests green, clean up the changed code: app/db.py."
+    many = plan_of([replace(lint, fingerprint=str(number)) for number in range(12)])
+    assert [step.phase for step in many] == ["fix"] * 11
+    assert many[-1].text == "Then fix the other 2 in the same way."
 
 
 @each("changes", [{"counts": False, "is_pending": True}, {"status": FindingStatus.REFUTED}])

@@ -13,6 +13,7 @@ from msgspec import ValidationError, convert
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, is_test_file
+from codeloupe.analysers.languages import language_of
 from codeloupe.config.files import read_regular_file
 from codeloupe.system.regex import regex
 
@@ -29,9 +30,9 @@ class DataflowAnalyser(Analyser):
 
     name = "dataflow"
 
-    def accepts(self, path: str) -> bool:
-        """Whether the name is that of a Python file that is no test."""
-        return path.lower().endswith((".py", ".pyw")) and not is_test_file(path)
+    def accepts(self, path: str, start: bytes = b"") -> bool:
+        """Return whether the file is written in Python and not a test."""
+        return language_of(path, start) == "Python" and not is_test_file(path)
 
     async def version(self) -> str:
         """The version of Python whose parser it uses."""

@@ -49,8 +49,8 @@ ALL_TEXT: Harms = frozenset(Harm) - {Harm.RANDOM, Harm.COOKIE, Harm.TLS, Harm.AS
 _TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("knowledge.toml").read_text(encoding="utf-8"))
 WORDS = SimpleNamespace(**{name: frozenset(text.split()) for name, text in _TABLE["words"].items()})
 PATTERNS = SimpleNamespace(**{name: regex(text, re.VERBOSE) for name, text in _TABLE["patterns"].items()})
-# Each harm's severity, title, why and fix, and the rules of ruff that are the `same_as` it.
-MEANINGS = {Harm(name): SimpleNamespace(**{"same_as": (), **about}) for name, about in _TABLE["harm"].items()}
+# Each harm's severity, title, why and fix.
+MEANINGS = {Harm(name): SimpleNamespace(**about) for name, about in _TABLE["harm"].items()}
 SINKS: dict[str, tuple[Harm, list[int | str]]] = {
     f"{module}{name}": (Harm(sink["harm"]), sink["arguments"])
     for sink in _TABLE["sinks"]

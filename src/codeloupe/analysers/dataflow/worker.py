@@ -60,17 +60,18 @@ def _examined(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
         return AnalyserReport()
     notes = read_module(tree, len(text))
     best: dict[tuple[int, Harm], Flow] = {}  # for each harm of a line the flow with the shortest way
-    # Rules of ruff that have nothing to add at a line: all is harmless there, or it is part of a flow.
+    # Defects that other analysers need not report on a line: all is harmless there, or it is part of a flow.
     quiet: dict[int, set[str]] = defaultdict(set, {line: set(codes) for line, codes in notes.quiet.items()})
     for (line, harm), is_harmless in notes.harmless.items():
-        quiet[line].update(MEANINGS[harm].same_as if is_harmless else ())
+        if is_harmless:
+            quiet[line].add(harm.value)
     for flow in notes.flows:
         lines = _lines(flow)
         known = best.get((flow.line, flow.harm))
         if not added.isdisjoint(lines) and (known is None or len(flow.lines) < len(known.lines)):
             best[flow.line, flow.harm] = flow
         for line in lines:
-            quiet[line].update(MEANINGS[flow.harm].same_as)
+            quiet[line].add(flow.harm.value)
     issues = tuple(_issue(file, best[place], added) for place in sorted(best)[:200])
     return AnalyserReport(issues, quiet={file: {line: frozenset(codes) for line, codes in quiet.items() if codes}})
 
