@@ -54,27 +54,26 @@ def claims_of(reports: Reports, snapshot: Path, diffs: Mapping[str, Lines]) -> I
     """Yield one claim for each defect of a line.
 
     The claim has the words of the analyser that examines the defect most closely, and names all analysers that report
-    it. A comment that silences one report of a defect silences the defect.
+    it. A comment silences the reports of the analyser that it is written for; a defect is silenced if all its reports
+    are.
     """
     groups: dict[_Key, list[_Reported]] = defaultdict(list)
-    comments: dict[_Key, str] = {}
     for analyser, report in reports:
         for issue in report.issues:
             reported = _Reported(analyser, issue)
-            if issue.silenced_by:
-                comments.setdefault(reported.key, issue.silenced_by)
             if not _is_quiet(reported, reports):
                 groups[reported.key].append(reported)
     contents = dict(diffs)
-    for key, group in groups.items():
-        file = key[0]
+    for (file, _, _), group in groups.items():
         if file not in contents:
             contents[file] = _lines_of(snapshot / file)
-        closest = min(group, key=lambda one: one.rank)
+        loud = [one for one in group if not one.issue.silenced_by]
+        shown = loud or group
+        closest = min(shown, key=lambda one: one.rank)
         sensitive = [report.sensitive.get(file, {}) for _, report in reports]
         claim = claim_of(closest.issue, closest.analyser, contents[file], sensitive)
-        analysers = {one.analyser for one in group}
-        yield replace(claim, seen_by=tuple(sorted(analysers)), silenced_by=comments.get(key, ""))
+        analysers = {one.analyser for one in shown}
+        yield replace(claim, seen_by=tuple(sorted(analysers)))
 
 
 def _is_quiet(reported: _Reported, reports: Reports) -> bool:
