@@ -299,6 +299,25 @@ _ATTACKS = {
         samples.write_gems(Entry()).replace("  specs:", f"  remote: {EVIL}/\n  specs:"),
         "source-moved",
     ),
+    "a local source beside a remote one": (
+        *("uv.lock", _uv(_LINUX)),
+        _uv(_LINUX, index=EVIL).replace("registry =", 'editable = ".", registry ='),
+        "source-moved",
+    ),
+    "a link beside an address": (
+        *("yarn.lock", samples.write_yarn(Entry())),
+        samples.write_yarn(Entry(source=f"{EVIL}/a.tgz")).replace("left-pad@^1.0.0,", '"left-pad@link:./a",'),
+        "source-moved",
+    ),
+    "a git address in the form of scp": (
+        *("poetry.lock", samples.write_poetry(Entry())),
+        samples.write_poetry(Entry(source="git+git@github.com:evil/left-pad")),
+        "source-moved",
+    ),
+    "an address of an unknown form": (
+        *("package-lock.json", _NPM_LOCK, samples.write_npm(Entry(source="evil.example"), _SECOND)),
+        "source-moved",
+    ),
     "an archive of another commit": (
         *("composer.lock", samples.write_composer(Entry(digest=_COMMITS[0]))),
         samples.write_composer(Entry(digest=_COMMITS[0])).replace(f"zipball/{_COMMITS[0]}", f"zipball/{_COMMITS[1]}"),
@@ -329,6 +348,7 @@ def test_an_attack_is_reported(case: str) -> None:
         ("pnpm-lock.yaml", "packages: {}\n"),
         ("pnpm-lock.yaml", "lockfileVersion: 6\npackages: &a {}\nsnapshots: *a\n"),
         ("pnpm-lock.yaml", "lockfileVersion: 6\npackages: {}\npackages: {}\n"),
+        ("pnpm-lock.yaml", samples.write_pnpm(Entry()).replace("{integrity", "{type: unknown, integrity")),
         ("pnpm-lock.yaml", "lockfileVersion: 6\n---\nlockfileVersion: 6\n"),
         pytest.param("pnpm-lock.yaml", "lockfileVersion: 6\npackages: " + "[" * 100_000, id="deeply nested"),
         ("poetry.lock", "import os\n"),

@@ -90,7 +90,7 @@ def _gem_pins(section: str, lines: list[str], hashes: Mapping[tuple[str, str], f
             remote = line.removeprefix("  remote: ").strip()
             remotes.append(f"git+{remote}" if section == "GIT" else remote)
         elif gem is not None:
-            for remote in remotes:
+            for remote in remotes or [""]:
                 if section != "PATH":
                     yield Pin(gem[1], gem[2], "", remote, hashes.get((gem[1], gem[2]), frozenset()))
         elif not _GEM_DETAIL.match(line):
@@ -103,11 +103,9 @@ def read_composer(text: str) -> Iterator[Pin]:
     for entry in (*rows(document["packages"]), *rows(document.get("packages-dev"))):
         dist = table(entry.get("dist"))
         source = table(entry.get("source"))
-        if dist.get("type") == "path":
-            continue
         name = text_of(entry["name"])
         for artifact, place in (("dist", dist), ("source", source)):
-            if place:
+            if place and place.get("type") != "path":
                 yield _composer_pin(name, text_of(entry["version"]), artifact, place)
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.analysers.lock_files.parsing import parse_json, parse_yaml, table, text_of
+from codeloupe.analysers.lock_files.parsing import parse_json, parse_yaml, rows, table, text_of
 from codeloupe.analysers.lock_files.pins import Pin, hash_set
 from codeloupe.system.regex import regex
 
@@ -24,6 +25,7 @@ _YARN_FIELD = regex(r'  "?([\w-]+)"?(?::|:? "?([^"]*)"?)')
 _YARN_LOCAL = regex(r"(?:workspace|patch|portal|link|file|virtual|exec):")
 _SHA1 = regex(r"[0-9a-f]{40}")
 _COMMIT = regex(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+_PNPM_TYPES = (None, "git", "directory", "binary")
 _PNPM_KEY = regex(rf"/?({_NAME})[@/](.+)")
 
 
@@ -118,11 +120,9 @@ def read_yarn(text: str) -> Iterator[Pin]:
             raise ValueError(f"{first!r} does not name a package")
         alias = _ALIAS.fullmatch(descriptor[2])
         package = alias[1] if alias is not None else descriptor[1]
-        if _YARN_LOCAL.match(descriptor[2]):
-            continue
         if "resolution" in entry.fields:
             yield from _berry_pins(descriptor[1], package, entry.fields, cache_key)
-        else:
+        elif "resolved" in entry.fields or not _YARN_LOCAL.match(descriptor[2]):
             yield from _yarn_1_pins(descriptor[1], package, entry.fields)
 
 
@@ -201,12 +201,6 @@ def read_pnpm(text: str) -> Iterator[Pin]:
 
 
 def _pnpm_pins(key: str, entry: Mapping[str, Any]) -> Iterator[Pin]:
-    resolution = table(entry.get("resolution"))
-    source = text_of(resolution.get("tarball"))
-    if resolution.get("repo"):
-        source = f"git+{text_of(resolution['repo'])}"
-    if resolution.get("type") == "directory" or source.startswith("file:"):
-        return
     found = _PNPM_KEY.fullmatch(key)
     name = key
     version = ""
@@ -216,4 +210,22 @@ def _pnpm_pins(key: str, entry: Mapping[str, Any]) -> Iterator[Pin]:
         version = re.split(r"[(_]", found[2], maxsplit=1)[0]
     name = text_of(entry.get("name")) or name
     version = text_of(entry.get("version")) or version
-    yield _tarball_pin(name, version, source, text_of(resolution.get("integrity")).split())
+    resolution = table(entry.get("resolution"))
+    variants = rows(resolution.get("variants"))
+    if not variants:
+        yield from _pnpm_resolution_pins(name, version, resolution)
+    for variant in variants:
+        # Programs such as node have one archive for each platform.
+        for pin in _pnpm_resolution_pins(name, version, table(variant.get("resolution"))):
+            yield replace(pin, artifact=pin.source)
+
+
+def _pnpm_resolution_pins(name: str, version: str, resolution: Mapping[str, Any]) -> Iterator[Pin]:
+    if resolution.get("type") not in _PNPM_TYPES:
+        raise ValueError(f"{name[:80]!r} has a resolution of an unknown type")
+    source = text_of(resolution.get("tarball") or resolution.get("url"))
+    if resolution.get("repo"):
+        source = f"git+{text_of(resolution['repo'])}"
+    is_in_tree = resolution.get("type") == "directory" or source.startswith("file:")
+    if not is_in_tree:
+        yield _tarball_pin(name, version, source, text_of(resolution.get("integrity")).split())

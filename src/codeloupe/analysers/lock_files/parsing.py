@@ -1,4 +1,4 @@
-"""Parse JSON, TOML and YAML of unknown authors. What two programs may read differently is refused with a ValueError."""
+"""Parse JSON, TOML and YAML of unknown authors, and refuse texts that two programs may read differently."""
 
 from __future__ import annotations
 

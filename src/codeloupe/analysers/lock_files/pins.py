@@ -32,7 +32,7 @@ class Pin(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """Return the package, the version and the artifact: whatever has the same key has the same content."""
+        """Return the package, the version and the artifact: pins with the same key have the same content."""
         return self.package or self.name, self.version, self.artifact
 
     @property

@@ -36,8 +36,8 @@ class Place(Struct, frozen=True):
 def place_of(source: str, registries: str) -> Place | None:
     """Return the place that a source leads to, or None if the format does not record sources.
 
-    An artifact without a source comes from the first registry of its format. A source of an unknown form is a place
-    of its own.
+    An artifact without a source comes from the first registry of its format. A source of an unknown form is its own
+    origin.
     """
     if not source:
         hosts = REGISTRIES[registries]

@@ -37,8 +37,7 @@ def read_toml_lock(text: str) -> Iterator[Pin]:
 def _toml_pins(name: str, entry: Mapping[str, Any], files_apart: list[dict[str, Any]]) -> Iterator[Pin]:
     stated = entry.get("source")
     source = {"url": stated} if isinstance(stated, str) else table(stated)
-    is_in_tree = source.get("type") in ("directory", "file") or any(key in source for key in _LOCAL_SOURCES)
-    if is_in_tree or "path" in entry:
+    if _is_in_tree(entry, source):
         return
     version = text_of(entry.get("version"))
     repository = text_of(source.get("git") or entry.get("git"))
@@ -61,6 +60,15 @@ def _toml_pins(name: str, entry: Mapping[str, Any], files_apart: list[dict[str, 
         yield _file_pin(Pin(name, version, "", index), file, is_direct=is_direct, file_version="")
     if not files and not files_apart:
         yield Pin(name, version, "", index)
+
+
+def _is_in_tree(entry: Mapping[str, Any], source: Mapping[str, Any]) -> bool:
+    """Return whether a package is in the working tree. A remote source beside a local one is the one that counts."""
+    if "type" in source:
+        return source["type"] in ("directory", "file")
+    if any(key in one for one in (entry, source) for key in ("registry", "git", "url")):
+        return False
+    return "path" in entry or any(key in source for key in _LOCAL_SOURCES)
 
 
 def _file_pin(pin: Pin, file: Mapping[str, Any], *, is_direct: bool, file_version: str | None = None) -> Pin:
