@@ -2,8 +2,9 @@
 
 With CODELOUPE_BENCH_REPOSITORIES=FOLDER the changes come from the history of each git repository in the folder, with
 or without a work tree. The folder may also contain folders with a bare repository named `repo`. Each alarm of high or
-medium severity is printed. It counts as false unless `lock_files_judged.toml` lists it as a true one, after a person
-looked at the change.
+medium severity is printed, and counts as false unless `lock_files_judged.toml` lists it as a true one. That list was
+made from the alarms on some public repositories, so there the ratio shows regressions. On other repositories, judge the
+printed alarms before you rely on it.
 """
 
 from __future__ import annotations
