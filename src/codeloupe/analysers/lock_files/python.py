@@ -1,0 +1,201 @@
+"""Read the lock files of poetry, uv, pdm and pipenv, and requirements files with hashes.
+
+Entries in the tree, such as editable and path dependencies, are not pins: the review reads their files themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from msgspec.structs import replace
+
+from codeloupe.analysers.lock_files.parsing import parse_json, parse_toml, rows, table, text_of
+from codeloupe.analysers.lock_files.pins import Pin, alphanumeric, hash_set
+from codeloupe.system.regex import regex
+
+_LOCAL_SOURCES = ("editable", "virtual", "directory", "path")
+_INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
+_REQUIREMENT = regex(r"([A-Za-z0-9][\w.-]*) ?(?:\[[^\]]*\])? ?((?:[=<>!~][^ ].*|[=<>!~]+ .*)?)")
+
+
+def read_toml_lock(text: str) -> Iterator[Pin]:
+    """Yield the pins of poetry.lock, uv.lock and pdm.lock. Raises ValueError."""
+    document = parse_toml(text)
+    # Older versions of poetry list the files of all packages at the end by name, and those of pdm by name and version.
+    files_apart = table(table(document.get("metadata")).get("files"))
+    for entry in rows(document.get("package")):
+        name = text_of(entry["name"])
+        files = rows(files_apart.get(name))
+        if not files:
+            files = rows(files_apart.get(f"{name} {text_of(entry.get('version'))}"))
+        yield from _toml_pins(name, entry, files)
+
+
+def _toml_pins(name: str, entry: Mapping[str, Any], files_apart: list[dict[str, Any]]) -> Iterator[Pin]:
+    stated = entry.get("source")
+    source = {"url": stated} if isinstance(stated, str) else table(stated)
+    if _is_in_tree(entry, source):
+        return
+    version = text_of(entry.get("version"))
+    repository = text_of(source.get("git") or entry.get("git"))
+    if source.get("type") == "git":
+        repository = text_of(source["url"])
+    if repository:
+        yield Pin(name, version, "", f"git+{repository.removeprefix('git+')}")
+        return
+    index = text_of(source.get("registry") or source.get("url") or entry.get("url"))
+    if index:
+        yield Pin(name, "", "index", index)
+    files = [*rows(entry.get("files")), *rows(entry.get("wheels"))]
+    if entry.get("sdist") is not None:
+        files.append(table(entry["sdist"]))
+    is_direct = "url" in entry or ("url" in source and source.get("type") != "legacy")
+    for file in files:
+        yield _file_pin(Pin(name, version, "", index), file, is_direct=is_direct)
+    for file in files_apart:
+        # These are the files of all versions of the package.
+        yield _file_pin(Pin(name, version, "", index), file, is_direct=is_direct, file_version="")
+    if not files and not files_apart:
+        yield Pin(name, version, "", index)
+
+
+def _is_in_tree(entry: Mapping[str, Any], source: Mapping[str, Any]) -> bool:
+    """Return whether a package is in the working tree. A remote source beside a local one is the one that counts."""
+    if "type" in source:
+        return source["type"] in ("directory", "file")
+    if any(key in one for one in (entry, source) for key in ("registry", "git", "url")):
+        return False
+    return "path" in entry or any(key in source for key in _LOCAL_SOURCES)
+
+
+def _file_pin(pin: Pin, file: Mapping[str, Any], *, is_direct: bool, file_version: str | None = None) -> Pin:
+    """Return the pin of one wheel or source archive of a package.
+
+    `is_direct` is whether the package has an address in place of an index. Then a source archive may have any name.
+    """
+    address = text_of(file.get("url")) or pin.source
+    artifact = text_of(file.get("file"))
+    if not artifact:
+        artifact = _file_name(text_of(file.get("path")) or address)
+    version = pin.version if file_version is None else file_version
+    other = ""
+    is_named_by_index = artifact.endswith(".whl") or not is_direct
+    if is_named_by_index and not _is_file_of(pin.name, version, artifact):
+        other = artifact
+    hashes = hash_set([file.get("hash")])
+    return replace(pin, artifact=artifact, source=address, hashes=hashes, address_names=other)
+
+
+def _file_name(address: str) -> str:
+    """Return the name of the file that an address ends in."""
+    path = re.split(r"[?#]", address, maxsplit=1)[0]
+    return unquote(path.rstrip("/").rpartition("/")[2])
+
+
+def _is_file_of(name: str, version: str, file_name: str) -> bool:
+    """Return whether the name of a wheel or source archive begins with the package and the version."""
+    package = alphanumeric(name)
+    rest = alphanumeric(file_name).removeprefix(f"{package}-")
+    if rest == alphanumeric(file_name):
+        return False
+    numbers = _numbers(version)
+    return _numbers(rest)[: len(numbers)] == numbers
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers in a text: versions are compared by these, because tools differ in how they spell the rest."""
+    return [int(number) for number in re.findall(r"[0-9]{1,18}", text)]
+
+
+def read_pipfile(text: str) -> Iterator[Pin]:
+    """Yield the indexes and the pins of Pipfile.lock. Raises ValueError."""
+    document = parse_json(text)
+    indexes: dict[str, str] = {}
+    for row in rows(table(document["_meta"]).get("sources")):
+        address = text_of(row["url"])
+        if row.get("verify_ssl") is False:
+            # Without verification, TLS protects no more than plain HTTP.
+            address = address.replace("https:", "http:", 1)
+        name = text_of(row.get("name"))
+        indexes[name] = address
+        yield Pin(f"index {name}", "", "index", address)
+    for group, entries in document.items():
+        if group == "_meta":
+            continue
+        for name, value in table(entries).items():
+            yield from _pipfile_pins(name, table(value), indexes)
+
+
+def _pipfile_pins(name: str, entry: Mapping[str, Any], indexes: Mapping[str, str]) -> Iterator[Pin]:
+    version = text_of(entry.get("version")).lstrip("=")
+    if entry.get("git"):
+        yield Pin(name, version, "", f"git+{text_of(entry['git'])}")
+        return
+    file = text_of(entry.get("file"))
+    is_in_tree = bool(entry.get("path")) or (bool(file) and "://" not in file)
+    if not is_in_tree:
+        source = file or indexes.get(text_of(entry.get("index")), "")
+        yield Pin(name, version, None, source, hash_set(entry.get("hashes") or []))
+
+
+def read_requirements(text: str) -> Iterator[Pin]:
+    """Yield the indexes and the pins of a requirements file. Raises ValueError if a line is not a requirement."""
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        words = re.sub(r"(^|\s)#.*", "", line).split()
+        if not words:
+            continue
+        if words[0].startswith("-"):
+            yield from _option_pins(words)
+            continue
+        hashes = hash_set(word.removeprefix("--hash=") for word in words if word.startswith("--hash="))
+        stated = " ".join(word for word in words if not word.startswith("--"))
+        if "://" in stated:
+            yield _address_pin(stated, hashes)
+        else:
+            yield _version_pin(stated, hashes)
+
+
+def _version_pin(stated: str, hashes: frozenset[str]) -> Pin:
+    """Return the pin of a requirement such as `name[extra]==1.0 ; marker`. Raises ValueError."""
+    specifier = stated.partition(";")[0].strip()
+    requirement = _REQUIREMENT.fullmatch(specifier)
+    if requirement is None:
+        raise ValueError(f"{stated[:80]!r} is not a requirement")
+    _, separator, version = requirement[2].partition("==")
+    if not separator:
+        version = requirement[2]
+    return Pin(alphanumeric(requirement[1]), version.strip("= "), None, "", hashes)
+
+
+def _address_pin(stated: str, hashes: frozenset[str]) -> Pin:
+    """Return the pin of a requirement with an address, which takes the place of a version."""
+    before, _, after = stated.partition("://")
+    stated_name, _, scheme = before.rpartition("@")
+    address = f"{scheme.strip()}://{after.split(' ')[0]}"
+    if not stated_name:
+        stated_name = address
+        for part in address.partition("#")[2].split("&"):
+            if part.startswith("egg="):
+                stated_name = part.removeprefix("egg=")
+    # Extras or a version may follow the name.
+    name = re.split(r"[\[=]", stated_name, maxsplit=1)[0].strip()
+    file_name = _file_name(address)
+    other = ""
+    if file_name.endswith(".whl") and not _is_file_of(name, "", file_name):
+        other = file_name
+    return Pin(alphanumeric(name), address, None, address, hashes, address_names=other)
+
+
+def _option_pins(words: list[str]) -> Iterator[Pin]:
+    option, _, value = " ".join(words).replace("=", " ", 1).partition(" ")
+    address = value.strip()
+    if option in ("-e", "--editable") and "://" in address:
+        yield _address_pin(address, frozenset())
+    elif option == "--trusted-host":
+        # pip accepts any certificate of such a host, so TLS does not protect it.
+        yield Pin(option, "", "index", f"http://{address}")
+    elif option in _INDEX_OPTIONS and "://" in address:
+        yield Pin(option, "", "index", address)

@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from bench import lock_files
+from bench.prompt_tokens import REPOSITORIES
+from tests.repository import GitRepository
+
+
+def test_the_row_says_how_to_measure_if_no_folder_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REPOSITORIES, raising=False)
+    (row,) = lock_files.rows()
+    assert row.ratio is None
+    assert f"not measured: set {REPOSITORIES}" in row.measured
+
+
+@pytest.mark.program
+def test_changes_alarms_and_unread_files_are_counted(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = (
+        "example.org/m v1.0.0 h1:a=\n",
+        "example.org/m v1.0.1 h1:b=\n",
+        "example.org/m v1.0.1 h1:evil=\n",
+        "not a lock file\n",
+    )
+    for content in contents:
+        repository.commit_files({"go.sum": content, "tests/go.sum": content}, "change")
+    folder = tmp_path / "repositories"
+    folder.mkdir()
+    repository.git("clone", "--quiet", "--bare", str(repository.path), str(folder / "bare"))
+    monkeypatch.setenv(REPOSITORIES, str(folder))
+    by_format, total = lock_files.rows()
+    assert "4 changes in 1 repositories: 1 alarms, 1 of them not judged true, 1 files unread" in by_format.measured
+    assert (total.ratio, total.ok) == (50.0, False)
+    assert "go.sum hash-changed [not judged]" in capsys.readouterr().err
