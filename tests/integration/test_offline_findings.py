@@ -124,6 +124,8 @@ def test_a_comment_silences_a_defect_only_for_its_own_analyser(project: GitRepos
     code = APP.replace("subprocess.run(words, check=True)", "eval(name)")
     project.write("app.py", code.replace("eval(name)", "eval(name)  # noqa: S307"))
     assert ("py-code-injection", "high", 11) in found(project)
+    project.write("app.py", "def run(text):\n    return eval(text)\n")
+    assert found(project) == [("S307", "high", 2)]
     project.write("app.py", "def run(text):\n    return eval(text)  # noqa: S307\n")
     ended = codeloupe("review", "--reviewer", "offline", "--format", "json", "-q", cwd=project.path)
     # It is still listed, as silenced by its comment.
