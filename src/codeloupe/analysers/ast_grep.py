@@ -23,7 +23,7 @@ from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarg
 from codeloupe.config.files import read_regular_file as read
 from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
-from codeloupe.system.directories import temporary_directory
+from codeloupe.system.directories import temporary_folder
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
@@ -131,7 +131,7 @@ class AstGrepAnalyser(Analyser):
         deadline = time.monotonic() + target.timeout_seconds
         issues: dict[str, set[Issue]] = defaultdict(set)
         try:
-            with temporary_directory() as directory:
+            async with temporary_folder() as directory:
                 files, commented, failed = await _stage(target, directory)
                 names, empty = list(files), directory / "empty"
                 options = ("--config", str(directory / "sgconfig.yml"), "--rule", str(directory / "rules.yml"), "--")

@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
+from codeloupe.analysers.joint import JointCalls
 from codeloupe.analysers.secret_detectors import mask_secrets
 from codeloupe.config.files import read_regular_file
 from codeloupe.errors import CodeloupeError
@@ -49,6 +50,7 @@ class OfflineReviewer:
 
     def __init__(self, analysers: Sequence[Analyser], why: str) -> None:
         self._analysers = tuple(analysers)
+        self._calls = tuple(JointCalls(analyser) for analyser in analysers)
         self.info = ReviewerInfo(type="offline", why=why)
 
     async def review(self, plan: Plan, emit: EventSink) -> ReviewerResult:
@@ -69,9 +71,9 @@ class OfflineReviewer:
                 missing.append(FailedUnit("snapshot", (file,), why))
                 continue
             added[file] = change.added_line_numbers()
-        chosen = [analyser for analyser in self._analysers if any(map(analyser.accepts, added))]
+        chosen = [calls for calls in self._calls if any(map(calls.analyser.accepts, added))]
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_run(analyser, plan, added, diffs, emit)) for analyser in chosen]
+            running = [group.create_task(_run(calls, plan, added, diffs, emit)) for calls in chosen]
         results = [run.result() for run in running]
         links = links_outside(plan.files, trusted=plan.trusted)
         units_failed = (*missing, *(unit for _, _, failed, _ in results for unit in failed))
@@ -106,9 +108,11 @@ def _is_regular_file(path: Path, root: str) -> bool:
         return False
 
 
-async def _run(analyser: Analyser, plan: Plan, all_added: _Added, all_diffs: _Diffs, emit: EventSink) -> _Result:
+async def _run(calls: JointCalls, plan: Plan, all_added: _Added, all_diffs: _Diffs, emit: EventSink) -> _Result:
     """Run one analyser on the files that it accepts; those it would want whole and cannot have are failures."""
-    started, name = time.monotonic(), analyser.name
+    started = time.monotonic()
+    analyser = calls.analyser
+    name = analyser.name
     files = [file for file in all_added if analyser.accepts(file) and file not in all_diffs]
     diffs = [file for file in all_diffs if analyser.accepts(file)]
     failed: list[FailedUnit] = []
@@ -126,8 +130,7 @@ async def _run(analyser: Analyser, plan: Plan, all_added: _Added, all_diffs: _Di
         moment_of=plan.moment_of,
     )
     try:
-        async with asyncio.timeout(plan.timeout_seconds):
-            report = await analyser.analyse(target) if files else AnalyserReport()
+        report = await calls.analyse(target) if files else AnalyserReport()
     except CodeloupeError as error:
         failure = f"{error.message} ({error.hint})" if error.hint else error.message
     except TimeoutError:

@@ -26,7 +26,7 @@ from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarg
 from codeloupe.analysers.secret_detectors import speaks_about_secrets
 from codeloupe.config.files import read_regular_file as read
 from codeloupe.model.finding import Severity
-from codeloupe.system.directories import temporary_directory
+from codeloupe.system.directories import temporary_folder
 from codeloupe.system.regex import regex
 
 _HINT = "run `codeloupe doctor` to see which ruff is used"
@@ -282,7 +282,7 @@ class RuffAnalyser(Analyser):
         failed: dict[str, str] = {}
         hidden: dict[str, list[_Diagnostic]] = {}
         deadline = time.monotonic() + target.timeout_seconds
-        with temporary_directory() as temporary:
+        async with temporary_folder() as temporary:
             directory = temporary.resolve()  # as ruff calls it
             linked = _link_files(target, directory, failed)
             if target.trusted:

@@ -30,7 +30,8 @@ from codeloupe.findings.earlier import Earlier, read_dismissals
 from codeloupe.findings.verdict import joined_info, policy_of, score
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
-from codeloupe.git.repository import Repository, open_repository, reading
+from codeloupe.git.objects import reading_objects
+from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.history import SweepKeeper, keeping_sweep
 from codeloupe.model.agent import Usage
@@ -52,11 +53,12 @@ from codeloupe.model.sweep import (
     SweepPart,
 )
 from codeloupe.planning.experts import experts_of
-from codeloupe.planning.prepare import Prepared, prepare_commit
+from codeloupe.planning.prepare import CommitSource, Prepared, prepare_commit
 from codeloupe.planning.settings import configure
 from codeloupe.reviewers.choose import ChosenReviewer, Team, choose_reviewers, guarded
 from codeloupe.reviewers.prompt import PROMPT_VERSION
 from codeloupe.store.baseline import read_baseline
+from codeloupe.system.directories import temporary_folder
 from codeloupe.system.logs import log_failure
 from codeloupe.system.regex import regex
 
@@ -122,6 +124,8 @@ _DAY = regex(r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})")
 # Nobody can log in, install a program or mend a database while the others wait. A budget that is spent is not among
 # them: it refuses by itself, at no cost, and lets through what was bought before.
 _LASTING = frozenset(("not_logged_in", "not_installed", "ledger_failed"))
+# Commits that only analysers review: so many that the next call of an analyser has enough to analyse together.
+_MOST_OFFLINE_COMMITS = int(__import__("os").environ.get("X_COMMITS", "64"))
 _log = logging.getLogger(__name__)
 # The same reviewers review all commits at the same time, each in a task of its own.
 _transcript: ContextVar[Transcript | None] = ContextVar("_transcript", default=None)
@@ -453,14 +457,21 @@ class _Sweep:
         """Every commit with its outcome. `newest` is that of the sweep, where the first of these is not."""
         self._total = len(commits)
         await self._read_project(commits, query, newest or next((commit.sha for commit in commits), ""))
-        with reading(self._repository) as place:
-            self._engine = place.git_dir
+        async with reading_objects(self._repository) as objects, temporary_folder() as folder:
+            self._source = CommitSource(self._repository, objects, folder)
             self._emit(StageStarted("reviewing", f"{len(commits):,} commits"))
-            # As many as calls may run, which the caller of agents sees to; so that no call waits, some more get ready.
-            concurrency = self._settings.concurrency
-            more = (concurrency + 1) // 2 if all(one.agents for one in self._team.chosen) else 0
-            dispatcher = AgentDispatcher(self._review, max_concurrent=concurrency + more, finished=self._finished)
+            dispatcher = AgentDispatcher(self._review, max_concurrent=self._commits_at_once(), finished=self._finished)
             return await dispatcher.dispatch(self._assignments(commits, merges=query.looks_into_merges))
+
+    def _commits_at_once(self) -> int:
+        """Return how many commits are reviewed at the same time."""
+        if all(one.info.type == "offline" for one in self._team.chosen):
+            return _MOST_OFFLINE_COMMITS
+        concurrency = self._settings.concurrency
+        if all(one.agents for one in self._team.chosen):
+            # As many as calls may run, and some more that get ready, so that no call waits for its commit.
+            return concurrency + (concurrency + 1) // 2
+        return concurrency
 
     async def _read_project(self, commits: Sequence[Commit], query: CommitQuery, newest: str) -> None:
         """Guidance and baseline: of trusted commits from the newest; of others from the base of their range, if any."""
@@ -493,7 +504,7 @@ class _Sweep:
 
     def prepared(self, change: Change, **trees: bool) -> AbstractAsyncContextManager[Prepared]:
         """What is to be reviewed of a commit; with its tree, if that is asked for."""
-        return prepare_commit(change, self._settings, repository=self._repository, engine=self._engine, **trees)
+        return prepare_commit(change, self._settings, self._source, **trees)
 
     async def _review(self, about: CommitReview, change: Change) -> Review:
         commit, team = about.commit, self._team

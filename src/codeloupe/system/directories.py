@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -10,12 +11,13 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
 from codeloupe.errors import UsageError
+from codeloupe.system.process import uninterrupted
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # How a directory of ours is called until it is locked, and from then on.
@@ -110,6 +112,17 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
             if os.getpid() == maker:
                 with suppress(OSError):
                     remove_tree(directory)
+
+
+@asynccontextmanager
+async def temporary_folder(parent: Path | None = None) -> AsyncIterator[Path]:
+    """Yield a `temporary_directory` that a thread makes and removes, so that a large one does not block the loop."""
+    stack = ExitStack()
+    try:
+        # A cancellation is raised when the directory is there, and so it is removed.
+        yield await uninterrupted(asyncio.to_thread(stack.enter_context, temporary_directory(parent)))
+    finally:
+        await uninterrupted(asyncio.to_thread(stack.close))
 
 
 def remove_abandoned(place: Path) -> None:
