@@ -13,8 +13,10 @@ from functools import cache
 from importlib.resources import files
 from itertools import islice
 
-from codeloupe.model.change import Commit
+from codeloupe.config.schema import Settings
+from codeloupe.model.change import Commit, Expert
 from codeloupe.model.sweep import CommitCategory
+from codeloupe.planning.experts import experts_of
 from codeloupe.planning.globs import Globs
 from codeloupe.system.regex import regex
 
@@ -109,3 +111,16 @@ def _beginning(subject: str) -> tuple[CommitCategory | None, str]:
             break
         subject = rest
     return by_emoji, subject
+
+
+def commit_experts(settings: Settings) -> Mapping[CommitCategory, tuple[Expert, ...]]:
+    """Return the experts for each category, from the settings or else the usual ones. Raise ConfigError."""
+    usual = tables()["experts"]
+    experts: dict[CommitCategory, tuple[Expert, ...]] = {}
+    for category in CommitCategory:
+        names = list(settings.commit_experts.get(category.value, usual[category.value]))
+        # An author decides on the category: an untrusted commit that is called documentation may be anything.
+        if settings.untrusted and "general" not in names:
+            names.append("general")
+        experts[category] = experts_of(settings, tuple(dict.fromkeys(names)))
+    return experts

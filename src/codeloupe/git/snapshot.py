@@ -12,7 +12,6 @@ import stat
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
-from itertools import count
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct, field
@@ -33,8 +32,7 @@ from codeloupe.git.repository import (
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.system.directories import opened_file, opened_folder, remove_tree, temporary_folder
-from codeloupe.system.process import uninterrupted
+from codeloupe.system.directories import opened_file, opened_folder, temporary_folder
 from codeloupe.system.regex import regex
 
 # Nobody reads such a file to judge a change.
@@ -44,7 +42,6 @@ _MAX_PARTS = 200
 # An agent reads a few files around a change, and to write tens of thousands would take longer than the review.
 _MOST_FILES = 1_000
 _NAME = regex(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
-_numbers = count()
 
 
 class Snapshot(Struct, frozen=True):
@@ -86,19 +83,6 @@ async def exported_tree(
             missing = await _check_out(repository, sides, root, [*wanted, *chosen], listed)
         missing = {name: why for name, why in missing.items() if name in wanted}
         yield Snapshot(root, missing, len(chosen) < len(others))
-
-
-@asynccontextmanager
-async def numbered_folder(parent: Path) -> AsyncIterator[Path]:
-    """Yield a new folder in a directory of ours. Its name is a number, and it is removed in a thread."""
-    folder = parent / str(next(_numbers))
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        # If it cannot be removed now, it is removed with its parent.
-        with suppress(OSError):
-            await uninterrupted(asyncio.to_thread(remove_tree, folder))
 
 
 def write_file(root: Path, name: str, content: bytes) -> None:

@@ -29,7 +29,7 @@ from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, Sco
 from codeloupe.planning.globs import check_patterns
 from codeloupe.planning.reading import Objects, read_selected
 from codeloupe.planning.select import Selection, select_by_diff
-from codeloupe.system.directories import temporary_folder
+from codeloupe.system.directories import numbered_folder, temporary_folder
 
 
 class Prepared(Plan, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ async def _written_commit(selection: Selection, source: CommitSource) -> AsyncIt
     existing = selection.existing
     names = {file.path: file.new_blob or "" for file in selection.present if file.path in existing}
     blobs = await Objects(source.repository, source.objects).read(names.values())
-    async with snapshots.numbered_folder(source.folder) as root:
+    async with numbered_folder(source.folder) as root:
         snapshot = Snapshot(root)
         for path, name in names.items():
             if name not in blobs:

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from io import BufferedReader
+from itertools import count
 from pathlib import Path
 
 from codeloupe.errors import UsageError
@@ -23,6 +24,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # How a directory of ours is called until it is locked, and from then on.
 _NEW, _LOCKED = "codeloupe-new-", "codeloupe-temporary-"
 _looked_at: set[str] = set()
+_numbers = count()
 
 
 def remove_tree(directory: Path) -> None:
@@ -123,6 +125,19 @@ async def temporary_folder(parent: Path | None = None) -> AsyncIterator[Path]:
         yield await uninterrupted(asyncio.to_thread(stack.enter_context, temporary_directory(parent)))
     finally:
         await uninterrupted(asyncio.to_thread(stack.close))
+
+
+@asynccontextmanager
+async def numbered_folder(parent: Path) -> AsyncIterator[Path]:
+    """Yield a new folder in a directory of ours. Its name is a number, and it is removed in a thread."""
+    folder = parent / str(next(_numbers))
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        # If it cannot be removed now, it is removed with its parent.
+        with suppress(OSError):
+            await uninterrupted(asyncio.to_thread(remove_tree, folder))
 
 
 def remove_abandoned(place: Path) -> None:

@@ -24,6 +24,7 @@ from codeloupe.model.scope import (
     StagedScope,
     UncommittedScope,
 )
+from tests.identity_memory import Memory
 from tests.repository import GitRepository
 
 LINK = "symbolic links are not followed"
@@ -194,25 +195,6 @@ def test_trailers_that_name_people_are_left_out_and_others_stay(repository: GitR
         "Reviewed-by: Ada Example\nChange-Id: I0\nCc: ada@example.invalid\n"
     )
     assert _read_intent(repository, CommitScope("HEAD")).messages == ("Why: because.\nFixes: #12",)
-
-
-class Memory:
-    """Remembers commits by place, and how often it was told one; `known` are those of other places."""
-
-    def __init__(self, *known: str) -> None:
-        self.commits: dict[bytes, str] = {}
-        self.known = known
-        self.told = 0
-
-    def commit_of(self, place: bytes) -> str | None:
-        return self.commits.get(place)
-
-    def remember_commit(self, place: bytes, commit: str) -> None:
-        self.told += 1
-        self.commits[place] = commit
-
-    def known_commits(self) -> tuple[str, ...]:
-        return self.known
 
 
 def identity(path: Path, memory: Any = None) -> RepositoryIdentity:

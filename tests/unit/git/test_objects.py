@@ -13,7 +13,6 @@ import pytest
 from codeloupe.errors import GitFailed, OutputTooLarge
 from codeloupe.git.objects import ObjectReader, reading_objects
 from codeloupe.git.repository import open_repository
-from codeloupe.system import process
 from tests.repository import GitRepository
 
 _Result = TypeVar("_Result")
@@ -38,7 +37,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
             super().__init__(*words, **options)  # type: ignore[call-overload]  # passed on
             processes.append(self)
 
-    monkeypatch.setattr(process.subprocess, "Popen", Popen)
+    monkeypatch.setattr("codeloupe.system.process.subprocess.Popen", Popen)
     return processes
 
 
