@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from codeloupe.planning.globs import check_patterns
 from codeloupe.planning.reading import Objects, read_selected
 from codeloupe.planning.select import Selection, select_by_diff
 from codeloupe.system.directories import numbered_folder, temporary_folder
+from codeloupe.system.process import uninterrupted
 
 
 class Prepared(Plan, frozen=True, kw_only=True):
@@ -186,16 +188,21 @@ async def _written_commit(selection: Selection, source: CommitSource) -> AsyncIt
     names = {file.path: file.new_blob or "" for file in selection.present if file.path in existing}
     blobs = await Objects(source.repository, source.objects).read(names.values())
     async with numbered_folder(source.folder) as root:
-        snapshot = Snapshot(root)
-        for path, name in names.items():
-            if name not in blobs:
-                snapshot.missing[path] = "its content is missing from this repository, or too large to read"
-                continue
-            try:
-                snapshots.write_file(root, path, blobs[name])
-            except (OSError, ValueError) as error:
-                snapshot.missing[path] = f"it cannot be written to a temporary directory: {error}"
-        yield snapshot
+        yield Snapshot(root, await uninterrupted(asyncio.to_thread(_write_files, root, names, blobs)))
+
+
+def _write_files(root: Path, names: Mapping[str, str], blobs: Mapping[str, bytes]) -> dict[str, str]:
+    """Write the files with these blobs to a directory, and return those that cannot be written, with the reason."""
+    missing: dict[str, str] = {}
+    for path, name in names.items():
+        if name not in blobs:
+            missing[path] = "its content is missing from this repository, or too large to read"
+            continue
+        try:
+            snapshots.write_file(root, path, blobs[name])
+        except (OSError, ValueError) as error:
+            missing[path] = f"it cannot be written to a temporary directory: {error}"
+    return missing
 
 
 def _exported_tree(

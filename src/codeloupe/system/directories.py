@@ -118,11 +118,11 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
 
 @asynccontextmanager
 async def temporary_folder(parent: Path | None = None) -> AsyncIterator[Path]:
-    """Yield a `temporary_directory` that a thread makes and removes, so that a large one does not block the loop."""
+    """Yield a `temporary_directory` that a thread removes, so that the removal of a large tree does not block."""
     stack = ExitStack()
+    directory = stack.enter_context(temporary_directory(parent))
     try:
-        # A cancellation is raised when the directory is there, and so it is removed.
-        yield await uninterrupted(asyncio.to_thread(stack.enter_context, temporary_directory(parent)))
+        yield directory
     finally:
         await uninterrupted(asyncio.to_thread(stack.close))
 
