@@ -132,12 +132,15 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     emit: EventSink = lambda _event: None,
     calls: AgentCalls | None = None,
 ) -> CommitSweep:
-    """Review commits as `Runtime.review_commits` does; `reviewers` take the place of those that the settings name."""
+    """Review commits as `Runtime.review_commits` does; `reviewers` replace those that the settings name."""
     started = time.monotonic()
-    query, calls = query or CommitQuery(), calls or AgentCalls()
+    query = query or CommitQuery()
+    calls = calls or AgentCalls()
     emit = guarded(emit)
-    given = settings or (await configure(scope_of(query), repo=repo, environment=calls.environment)).settings
-    settings = _for_sweep(given)
+    if settings is None:
+        configured = await configure(scope_of(query), repo=repo, environment=calls.environment)
+        settings = configured.settings
+    settings = _for_sweep(settings)
     repository = await open_repository(Path(repo))
     known = CommitSweep(
         sweep_id=uuid.uuid4().hex, description=describe(query), commits=(), summary="", exit_code=0, strict=strict
@@ -165,7 +168,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
 
 
 def _for_sweep(given: Settings) -> Settings:
-    """The settings for many calls: each gets the time of an analyser at most, and not that of a whole review."""
+    """Return the settings for many calls: a call may take as long as an analyser, not as long as a whole review."""
     return replace(
         given,
         review_timeout_seconds=min(given.review_timeout_seconds, given.timeout_seconds),
@@ -174,7 +177,7 @@ def _for_sweep(given: Settings) -> Settings:
 
 
 def concluded(known: CommitSweep, commits: Sequence[CommitReview], *, passes: bool, seconds: float) -> CommitSweep:
-    """The sweep with all its commits, and what follows from them; `passes` is said of what could not be reviewed."""
+    """Return the sweep with its commits, summary, score and exit code; with `passes`, incomplete commits pass."""
     spent = reduce(Usage.plus, (commit.review.usage for commit in commits if commit.review), Usage())
     return replace(
         known,
@@ -182,7 +185,7 @@ def concluded(known: CommitSweep, commits: Sequence[CommitReview], *, passes: bo
         summary=summarise(commits),
         exit_code=exit_code(commits, strict=known.strict, pass_when_incomplete=passes),
         score=overall_score(commits),
-        # They ran side by side, so that their times do not add up.
+        # The reviews ran at the same time, so their times do not add up.
         usage=replace(spent, duration_seconds=seconds),
     )
 
@@ -196,11 +199,9 @@ async def review_commit(
     fresh: bool = False,
     emit: EventSink = lambda _event: None,
 ) -> CommitReview:
-    """Review one commit of a sweep that is spread over machines, and keep it there: as `review_commits` does with each.
-
-    Raises StoreError when it cannot be kept.
-    """
-    settings, repository = _for_sweep(settings), await open_repository(repo)
+    """Review one commit of a sweep over several machines, and store it with the sweep. Raise StoreError."""
+    settings = _for_sweep(settings)
+    repository = await open_repository(repo)
     query = CommitQuery(revision=part.revision, merges=part.merges)
     commits = await list_commits(repository, replace(query, revision=part.commit, max_count=1))
     async with keeping_sweep(
@@ -235,14 +236,16 @@ async def give_up_commit(part: SweepPart, reason: str, *, repo: Path, calls: Age
 
 
 def _known(part: SweepPart) -> CommitSweep:
-    about = {"sweep_id": part.sweep_id, "description": part.description, "strict": part.strict}
-    return CommitSweep(**about, commits=(), summary="", exit_code=0)  # type: ignore[arg-type]  # as named
+    """Return the sweep of a part as it was at its start, without commits."""
+    return CommitSweep(
+        sweep_id=part.sweep_id, description=part.description, strict=part.strict, commits=(), summary="", exit_code=0
+    )
 
 
 async def finish_sweep(part: SweepPart, *, calls: AgentCalls, passes: bool) -> CommitSweep | None:
-    """Conclude a sweep that is spread over machines when all its commits are there; None while some are missing.
+    """Conclude a sweep over several machines if all its commits are stored; return None while some are missing.
 
-    Whoever keeps the last commit calls this; twice does no harm.
+    The worker that stores the last commit calls this. A second call does no harm.
     """
 
     def finish() -> CommitSweep | None:

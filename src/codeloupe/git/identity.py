@@ -47,7 +47,7 @@ class IdentityMemory(Protocol):
 
 
 class Checkout(NamedTuple):
-    """A repository, the branch that is checked out in it, None when none is, and the commit, None before the first."""
+    """A repository, its checked-out branch (None if detached), and its commit (None before the first one)."""
 
     identity: RepositoryIdentity
     branch: str | None
@@ -55,7 +55,7 @@ class Checkout(NamedTuple):
 
 
 async def read_checkout(start: Path, memory: IdentityMemory, repository: Repository | None = None) -> Checkout:
-    """What is checked out where `start` is, or in the open `repository`. Raises as `find_identity` does."""
+    """Return the checkout at `start`, or of the open `repository`. Raise as `find_identity` does."""
     repository = repository or await _repository(start)
     if repository is None:
         return Checkout(await find_identity(start, memory), None)
@@ -64,8 +64,9 @@ async def read_checkout(start: Path, memory: IdentityMemory, repository: Reposit
 
 
 async def find_identity(start: Path, memory: IdentityMemory) -> RepositoryIdentity:
-    """The names of the repository that holds `start`, or of the directory itself; raises NotARepository without one."""
-    if repository := await _repository(start):
+    """Return the names of the repository around `start`, or of the directory itself. Raise NotARepository."""
+    repository = await _repository(start)
+    if repository is not None:
         return await _identity_of(repository, memory)
     here = start.resolve()
     return RepositoryIdentity((_name("path", here),), here.name)
@@ -81,21 +82,25 @@ async def _repository(start: Path) -> Repository | None:
 
 
 async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:
-    """The commits of a change and those where its branch was before, by which earlier reviews of the work are known."""
+    """Return the commits of a change and the earlier tips of its branch, by which earlier reviews are recognised."""
     head = scope.head or checkout.head
     if head is None or repository is None:
         return frozenset()
-    since = () if scope.base is None or scope.base == head else (f"^{scope.base}",)
-    count = f"--max-count={_MOST_COMMITS if since else 1}"
-    names = set((await _asked(repository, "rev-list", count, head, *since, "--")).split())
+    if scope.base is None or scope.base == head:
+        words = ["--max-count=1", head]
+    else:
+        words = [f"--max-count={_MOST_COMMITS}", head, f"^{scope.base}"]
+    names = set((await _asked(repository, "rev-list", *words, "--")).split())
     if checkout.branch is not None and scope.head is None:
         names |= _moves_of(repository, checkout.branch)
-    # Where it began is where any other branch may have begun.
-    return frozenset(names - {scope.base or ""} | {head})
+    # Other branches may have the same base, so it does not count.
+    names.discard(scope.base or "")
+    names.add(head)
+    return frozenset(names)
 
 
 def _moves_of(repository: Repository, branch: str) -> set[str]:
-    """Where a branch was lately, by the file of git's own log: a line begins with the commits before and after it."""
+    """Return the last tips of a branch from its reflog, in which a line begins with the commits before and after."""
     try:
         with (repository.common_dir / "logs" / "refs" / "heads" / branch).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
@@ -106,6 +111,7 @@ def _moves_of(repository: Repository, branch: str) -> set[str]:
 
 
 async def _identity_of(repository: Repository, memory: IdentityMemory) -> RepositoryIdentity:
+    """Return the names of a repository, the most lasting one first."""
     commit, url = await both(_commit_of(repository, memory), origin_url(repository))
     address = same_address(url or "")
     names: list[str] = []
@@ -147,14 +153,14 @@ async def _asked(repository: Repository, *words: str) -> str:
 
 
 def same_address(address: str) -> str | None:
-    """An address without what may differ between two clones; None for one that means something only where it is."""
+    """Return an address without the parts that may differ between two clones; None for a relative path."""
     scheme = _SCHEME.match(address)
     rest = address[scheme.end() :] if scheme else address
     host, slash, path = rest.partition("/")
     host = host.rpartition("@")[2]
     if not scheme and host and ":" not in host:
         return None
-    # After a scheme it is a port, else, as ssh has it, the beginning of the path.
+    # After a scheme, the colon begins a port; otherwise, as in ssh, it begins the path.
     host = host.partition(":")[0] if scheme else host.replace(":", "/", 1)
     plain = f"{host}{slash}{path}".rstrip("/").removesuffix(".git").rstrip("/")
     return plain or None
