@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench import (
     agents,
+    commits,
     detection,
     extraction,
     growth,
@@ -41,6 +42,7 @@ _RESULTS = Path(__file__).with_name("RESULTS.md")
 _ROOMS: dict[str, Callable[[], Iterator[BenchRow]]] = {
     "start": start.rows,
     "small": small.rows,
+    "commits": commits.rows,
     "parse": parse.rows,
     "extraction": extraction.rows,
     "offline": offline.rows,

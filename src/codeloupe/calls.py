@@ -181,7 +181,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
             from codeloupe.git.identity import find_identity  # noqa: PLC0415 - not without a server
 
             try:
-                found = await find_identity(repo, DatabaseHistory(self.database).root_of)
+                found = await find_identity(repo, DatabaseHistory(self.database))
             except errors.CodeloupeError:
                 return str(repo), repo.name
             # The same in a whole clone and in a shallow one, in which the root is not known.

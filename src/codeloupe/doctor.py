@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from codeloupe import __version__
 from codeloupe.calls import AgentCalls
-from codeloupe.commits.sweep import commit_experts
+from codeloupe.commits.categories import commit_experts
 from codeloupe.config.files import repository_root
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError, ConfigError, NotARepository, StoreError, UsageError, install_command

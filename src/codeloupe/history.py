@@ -241,7 +241,7 @@ async def store_review(
     """Store a review and return it, with an error of kind `history` if that fails. Raise only cancellation."""
     try:
         with opened() as history:
-            checkout = saved.checkout or await read_checkout(saved.repo, history.root_of)
+            checkout = saved.checkout or await read_checkout(saved.repo, history)
             record = ReviewRecord(
                 review=review,
                 terms=saved.terms,
@@ -325,7 +325,7 @@ async def keeping_sweep(
     with ExitStack() as stack:
         try:
             history = stack.enter_context(opened())
-            checkout = await read_checkout(repo, history.root_of)
+            checkout = await read_checkout(repo, history)
             asked_in = work_tree or locate(history, repo).work_tree
             record = SweepRecord(sweep=sweep, work_tree=asked_in, **_saved_now(checkout, prompt_version))
             keeper.place = history, record

@@ -189,6 +189,13 @@ class TestLast:
         assert _id(history.last(WORK_TREE)) == identifier(2), "a review of a sweep is not the last"
         assert history.last("tree:elsewhere") is None
 
+    def test_the_commits_that_repositories_go_by_are_known(self, history: History) -> None:
+        assert list(history.known_commits()) == []
+        for number, repository in enumerate(("commit:a", "origin:b", "commit:c", "commit:a", "commit:e"), start=1):
+            history.save(record(number, repository=repository))
+        history.save_sweep(sweep_record(7, commit_review(11), repository="commit:d"))
+        assert sorted(history.known_commits()) == ["a", "c", "d", "e"]
+
     @pytest.mark.defect("E15")
     def test_reviews_before_the_last_are_counted_back(self, history: History) -> None:
         for number in (1, 2, 3):

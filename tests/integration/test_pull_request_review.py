@@ -264,7 +264,7 @@ def test_nothing_of_a_hostile_fork_or_of_the_users_settings_for_git_runs(
     assert sorted(file.name for file in traps.glob("ran-*")) == []
     files = {finding["file"] for finding in document["findings"]}
     assert {"shop/average.py", "shop/hidden.py"} <= files, "an attribute hides nothing"
-    assert "root:" not in ended.stdout
+    assert "commit:" not in ended.stdout
     # A login is wanted: the user's own helper is asked, and nobody else.
     server.refuse = lambda _path: Instead(401)
     assert pull(clone).exit_code == 2

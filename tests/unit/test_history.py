@@ -256,7 +256,7 @@ async def stored(whole: Review, saved: Saved, emit: EventSink = lambda _event: N
 
 
 def identity(opened: DatabaseHistory, path: Path) -> RepositoryIdentity:
-    return asyncio.run(find_identity(path, opened.root_of))
+    return asyncio.run(find_identity(path, opened))
 
 
 def test_a_review_is_kept_with_all_that_a_later_look_needs_and_without_secrets(

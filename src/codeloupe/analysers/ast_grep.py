@@ -23,7 +23,7 @@ from codeloupe.analysers.php_code import only_code
 from codeloupe.config.files import read_regular_file
 from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
-from codeloupe.system.directories import temporary_directory
+from codeloupe.system.directories import temporary_folder
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
@@ -142,7 +142,7 @@ class AstGrepAnalyser(Analyser):
         """Scan the files; files that cannot be scanned are in `failed`. Raises AnalyserFailed or a ProcessError."""
         deadline = time.monotonic() + target.timeout_seconds
         try:
-            with temporary_directory() as directory:
+            async with temporary_folder() as directory:
                 copies = _Copies(directory)
                 await copies.add_all(target)
                 copies.write_configuration()

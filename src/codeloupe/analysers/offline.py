@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from codeloupe.analysers.claims import claims_of, in_order
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
+from codeloupe.analysers.joint import JointCalls
 from codeloupe.analysers.languages import language_of, read_start
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import Usage
@@ -36,6 +37,7 @@ class OfflineReviewer:
 
     def __init__(self, analysers: Sequence[Analyser], why: str) -> None:
         self._analysers = tuple(analysers)
+        self._calls = tuple(JointCalls(analyser) for analyser in analysers)
         self.info = ReviewerInfo(type="offline", why=why)
 
     async def review(self, plan: Plan, emit: EventSink) -> ReviewerResult:
@@ -59,10 +61,11 @@ class OfflineReviewer:
         starts = {file: _start_of(file, plan.snapshot, diffs) for file in added}
         running: list[asyncio.Task[_Result]] = []
         async with asyncio.TaskGroup() as group:
-            for analyser in self._analysers:
-                accepted = {file: lines for file, lines in added.items() if analyser.accepts(file, starts[file])}
+            for calls in self._calls:
+                accepts = calls.analyser.accepts
+                accepted = {file: lines for file, lines in added.items() if accepts(file, starts[file])}
                 if accepted:
-                    running.append(group.create_task(_run(analyser, plan, accepted, diffs, emit)))
+                    running.append(group.create_task(_run(calls, plan, accepted, diffs, emit)))
         results = [run.result() for run in running]
         reports = [(name, report) for name, report, *_ in results]
         links = links_outside(plan.files, trusted=plan.trusted)
@@ -110,9 +113,11 @@ def _is_regular_file(path: Path, root: str) -> bool:
         return False
 
 
-async def _run(analyser: Analyser, plan: Plan, all_added: _Added, all_diffs: _Diffs, emit: EventSink) -> _Result:
+async def _run(calls: JointCalls, plan: Plan, all_added: _Added, all_diffs: _Diffs, emit: EventSink) -> _Result:
     """Run one analyser on files that it accepts; files that it needs whole and of which only a diff is known fail."""
-    started, name = time.monotonic(), analyser.name
+    started = time.monotonic()
+    analyser = calls.analyser
+    name = analyser.name
     files = [file for file in all_added if file not in all_diffs]
     diffs = [file for file in all_added if file in all_diffs]
     failed: list[FailedUnit] = []
@@ -130,8 +135,7 @@ async def _run(analyser: Analyser, plan: Plan, all_added: _Added, all_diffs: _Di
         moment_of=plan.moment_of,
     )
     try:
-        async with asyncio.timeout(plan.timeout_seconds):
-            report = await analyser.analyse(target) if files else AnalyserReport()
+        report = await calls.analyse(target) if files else AnalyserReport()
     except CodeloupeError as error:
         failure = f"{error.message} ({error.hint})" if error.hint else error.message
     except TimeoutError:

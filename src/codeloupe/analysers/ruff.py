@@ -27,7 +27,7 @@ from codeloupe.analysers.languages import language_of
 from codeloupe.analysers.ruff_checks import CHECKS, Place
 from codeloupe.config.files import read_regular_file
 from codeloupe.model.finding import Severity
-from codeloupe.system.directories import temporary_directory
+from codeloupe.system.directories import temporary_folder
 from codeloupe.system.regex import regex
 
 _HINT = "run `codeloupe doctor` to see which ruff is used"
@@ -331,7 +331,7 @@ class RuffAnalyser(Analyser):
         failed: dict[str, str] = {}
         shown = _Answer()
         uncommented = _Answer()
-        with temporary_directory() as temporary:
+        async with temporary_folder() as temporary:
             directory = temporary.resolve()  # as ruff calls it
             files = _link_files(target, directory, failed)
             if target.trusted:

@@ -20,7 +20,7 @@ from codeloupe.cli.verbs import (
     run_to_end,
     set_up_logging,
 )
-from codeloupe.commits.sweep import scope_of
+from codeloupe.commits.queries import scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.sweep import CommitQuery, CommitSweep

@@ -141,7 +141,7 @@ def _here(history: DatabaseHistory, arguments: argparse.Namespace) -> model.Here
 
 def _identity(history: DatabaseHistory, arguments: argparse.Namespace) -> model.RepositoryIdentity:
     """Return the repository of `--repo`."""
-    return asyncio.run(find_identity(arguments.repo, history.root_of))
+    return asyncio.run(find_identity(arguments.repo, history))
 
 
 class _Reach(NamedTuple):

@@ -225,7 +225,8 @@ def review_on_workers(
 
 def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argparse.Namespace) -> CommitSweep:
     """Have workers review commits, each as a job of its own, and follow them."""
-    from codeloupe.commits.sweep import concluded, describe
+    from codeloupe.commits.queries import describe
+    from codeloupe.commits.sweep import concluded
     from codeloupe.model.sweep import CommitSweep as Sweep
     from codeloupe.workers.requests import ask_for_commits
 

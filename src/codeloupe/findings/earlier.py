@@ -65,7 +65,7 @@ async def read_earlier(prepared: Prepared, opened: OpenedHistory, *, conditions:
     is_continuing = prepared.change.scope.kind in _CONTINUING
     try:
         with opened() as history:
-            checkout = await read_checkout(prepared.place, history.root_of, prepared.repository)
+            checkout = await read_checkout(prepared.place, history, prepared.repository)
             dismissals = tuple(history.dismissals(checkout.identity.names))
             last = await _last_round(prepared, history, checkout) if is_continuing else None
     except CodeloupeError as error:
@@ -95,7 +95,7 @@ async def read_dismissals(repo: Path, opened: OpenedHistory) -> tuple[Dismissal,
     """Return the dismissals of a repository; none if the history cannot be read."""
     try:
         with opened() as history:
-            checkout = await read_checkout(repo, history.root_of)
+            checkout = await read_checkout(repo, history)
             return tuple(history.dismissals(checkout.identity.names))
     except CodeloupeError as error:
         _log.warning("the dismissals cannot be read: %s", error.message)

@@ -46,7 +46,7 @@ TreeState = Mapping[str, str]
 
 async def read_change(repository: Repository, sides: Sides) -> Change:
     """The change between two sides. Raises RepositoryBusy on conflicts and GitFailed when git cannot read."""
-    with reading(repository, index=sides.side is not Side.COMMIT) as engine:
+    async with reading(repository, index=sides.side is not Side.COMMIT) as engine:
         place, unreadable, nested = engine, dict[str, str](), tuple[str, ...]()
         words = (sides.base, sides.head) if sides.head is not None else (sides.base,)
         if sides.side is Side.INDEX:
@@ -72,7 +72,7 @@ async def read_change(repository: Repository, sides: Sides) -> Change:
 
 async def read_tree_state(repository: Repository) -> TreeState:
     """Each file of the working tree with its mode and content name."""
-    with reading(repository, index=True) as engine:
+    async with reading(repository, index=True) as engine:
         place, _ = await both(in_working_tree(repository, engine), _check_index(repository, engine))
         await git(place, "add", "--all", "--ignore-errors", "--", ".")
         listed = await git(place, "ls-files", "--stage", "-z")

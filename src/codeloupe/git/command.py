@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import GitFailed, ProgramNotFound
 from codeloupe.system.process import Command, Completed, find_program, inherited_environment
@@ -24,7 +25,7 @@ _First = TypeVar("_First")
 _Second = TypeVar("_Second")
 
 MINIMUM_VERSION = (2, 31)
-_MAX_OUTPUT_BYTES = 2 * 1024**3
+MAX_OUTPUT_BYTES = 2 * 1024**3
 WANTED_VERSION = "git 2.31 or newer, and 2.38 for pipelines with parallel stages"
 
 ENVIRONMENT: Mapping[str, str] = {
@@ -89,21 +90,31 @@ async def try_git(
     timeout_seconds: float = 300.0,
 ) -> Completed:
     """Run git and return how it ended, for callers to whom a failure is an answer. Raises OutputTooLarge."""
+    command = git_command(place, *arguments, environment=environment, timeout_seconds=timeout_seconds)
+    limited = replace(command, stdin=stdin, max_output_bytes=max_bytes or MAX_OUTPUT_BYTES)
+    return await run_program(limited)
+
+
+def git_command(
+    place: Place,
+    *arguments: str,
+    environment: Mapping[str, str] = ENVIRONMENT,
+    timeout_seconds: float = 300.0,
+) -> Command:
+    """Return the hardened command for a call of git. Raise ProgramNotFound."""
     settings = [word for value in (*_SETTINGS, *place.settings) for word in ("-c", value)]
     places = {"GIT_DIR": place.git_dir, "GIT_WORK_TREE": place.work_tree, "GIT_INDEX_FILE": place.index_file}
     variables = {name: str(path) for name, path in places.items() if path is not None}
     found = find_program("git")
     if found is None:
         raise ProgramNotFound("git is not on the PATH", program="git", hint=f"install {WANTED_VERSION}")
-    command = Command(
+    return Command(
         argv=(found, "--no-pager", "--no-replace-objects", *settings, *arguments),
         cwd=place.work_tree or place.git_dir,
         environment=inherited_environment(**environment, **variables),
         timeout_seconds=timeout_seconds,
-        max_output_bytes=max_bytes or _MAX_OUTPUT_BYTES,
-        stdin=stdin,
+        max_output_bytes=MAX_OUTPUT_BYTES,
     )
-    return await run_program(command)
 
 
 async def git_for_user(place: Place, *arguments: str) -> Completed:

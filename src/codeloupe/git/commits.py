@@ -62,7 +62,7 @@ async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Comm
     separator = next((sign for sign in ("...", "..") if sign in query.revision), None)
     ends = [part or "HEAD" for part in query.revision.split(separator, 1)] if separator else [query.revision]
     revision = (separator or "").join(await resolve_all(repository, ends))
-    with reading(repository) as place:
+    async with reading(repository) as place:
         if since is None:
             limits += [] if query.max_count is None else [f"--max-count={query.max_count}"]
             return await _log(place, *limits, "--end-of-options", revision, "--")
@@ -147,7 +147,7 @@ async def read_commit_changes(
     totals = accumulate(commit.insertions + commit.deletions + _LINES_IN_BATCH // 50 for commit in commits)
     numbered = groupby(zip(commits, totals, strict=True), lambda pair: pair[1] // _LINES_IN_BATCH)
     batches = [[commit for commit, _ in batch] for _, batch in numbered]
-    with reading(repository) as place:
+    async with reading(repository) as place:
         reader = _Reader(repository, place, shallow_edge(repository), merges=merges)
         following: asyncio.Task[list[CommitChange]] | None = None
         try:
@@ -295,6 +295,6 @@ async def _range_of(repository: Repository, ref: PushedRef, tracked: Sequence[st
 
 async def read_pushed(repository: Repository, commits: Sequence[str]) -> list[CommitChange]:
     """What each commit changes, the oldest first; of a merge, what it is like none of its parents in."""
-    with reading(repository) as place:
+    async with reading(repository) as place:
         listed = await _named(place, [name.encode("ascii") for name in reversed(commits)])
     return [read async for read in read_commit_changes(repository, listed, merges=True)]

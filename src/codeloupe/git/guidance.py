@@ -9,7 +9,8 @@ from pathlib import Path
 
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.command import git, try_git
-from codeloupe.git.repository import Repository, list_entries, read_blobs, read_file_at, read_head, reading
+from codeloupe.git.objects import opened_objects
+from codeloupe.git.repository import Repository, list_entries, read_file_at, read_head, reading
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.git.snapshot import place_of, read_regular_files
 from codeloupe.model.change import SYMLINK_MODE, Change, GuidanceFile, Intent, Moment, ScopeKind
@@ -37,14 +38,15 @@ async def read_guidance(
     if trusted and sides.side is Side.WORKING_TREE:
         return await read_working_guidance(repository, paths)
     tree = sides.head if trusted else sides.base
-    with reading(repository, index=tree is None) as place:
+    async with reading(repository, index=tree is None) as place:
         # git takes a name that leaves the tree, which only a forged tree has, for a mistake of ours.
         names = [name for name in _places(paths) if place_of(Path(), name) is not None]
         there = {entry.path: entry for entry in await list_entries(place, tree, names)}
         listed = [there[name] for name in names if name in there]
         chosen = [entry for entry in listed if entry.mode != SYMLINK_MODE][:_MAX_FILES]
         names = [entry.blob for entry in chosen]
-        blobs = await read_blobs(repository, names, max_bytes=20_000_000, engine=place.git_dir)
+        async with opened_objects(place) as objects:
+            blobs = await objects.read_fitting(names, max_bytes=20_000_000)
     found = {entry.path: blobs[entry.blob][:_KEPT_BYTES] if entry.blob in blobs else None for entry in chosen}
     return _files(found, [entry.path for entry in listed if entry.mode == SYMLINK_MODE])
 
@@ -98,7 +100,7 @@ async def read_intent(repository: Repository, sides: Sides, *, context: str = ""
 
 async def _messages(repository: Repository, since: str | None, until: str) -> list[tuple[str, str]]:
     limits = ("--max-count=1",) if since is None else ("--max-count=20", "--no-merges", f"^{since}")
-    with reading(repository) as place:
+    async with reading(repository) as place:
         words = ("log", "-z", "--no-show-signature", "--no-patch", "--format=tformat:%s%n%n%b")
         output = await git(place, *words, *limits, until, "--")
     messages: list[tuple[str, str]] = []

@@ -1,7 +1,11 @@
-"""What a repository is called in the history, so that its reviews are found again from a clone that lies elsewhere.
+"""The names of a repository in the history, by which its reviews are found again from another clone.
 
-The most lasting name is the root commit of its first parents. A shallow clone goes by the address of its origin;
-without one, or before the first commit, the place on the disk has to do. Forks share their root, and so their history.
+A repository goes by a commit of its main line, which are the first parents of HEAD. The history may already know one of
+the last 5,000 commits of that line. Otherwise it is the commit 1,000 back, or the root of a shorter line. Clones and
+forks have that commit too, so they share their history. Git never walks further than these commits.
+
+A shallow clone goes by the address of its origin. Without one, or before the first commit, a repository goes by its
+place on the disk.
 """
 
 from __future__ import annotations
@@ -9,34 +13,49 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.command import both, try_git
 from codeloupe.git.repository import OBJECT_NAME, Repository, open_repository, origin_url, read_head
 from codeloupe.model.change import Scope
-from codeloupe.model.history import RepositoryIdentity
+from codeloupe.model.history import COMMIT_PREFIX, RepositoryIdentity
 from codeloupe.system.regex import regex
 
 _MOST_COMMITS, _MOST_MOVES, _MOST_LOG_BYTES = 2_000, 200, 100_000
 _SCHEME = regex(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
-RootMemory = Callable[..., str | None]
-"""Remembers root commits by the place of the repository, since to walk to one takes long: `History.root_of`."""
+# How far the main line is searched for a known commit, and how far back the commit of a new repository is. Clones stay
+# alike while their lines grow by the difference.
+_MOST_SEARCHED = 5_000
+_STEPS_BACK = 1_000
+
+
+class IdentityMemory(Protocol):
+    """The commits that repositories go by: a history. Methods raise StoreError."""
+
+    def commit_of(self, place: bytes) -> str | None:
+        """Return the commit of the repository at a place on this machine, if it is known."""
+
+    def remember_commit(self, place: bytes, commit: str) -> None:
+        """Store the commit of the repository at a place on this machine."""
+
+    def known_commits(self) -> Iterable[str]:
+        """Return the commits of all repositories that have reviews, sweeps or dismissals."""
 
 
 class Checkout(NamedTuple):
-    """A repository, the branch that is checked out in it, None when none is, and the commit, None before the first."""
+    """A repository, its checked-out branch (None if detached), and its commit (None before the first one)."""
 
     identity: RepositoryIdentity
     branch: str | None
     head: str | None = None
 
 
-async def read_checkout(start: Path, memory: RootMemory, repository: Repository | None = None) -> Checkout:
-    """What is checked out where `start` is, or in the open `repository`. Raises as `find_identity` does."""
+async def read_checkout(start: Path, memory: IdentityMemory, repository: Repository | None = None) -> Checkout:
+    """Return the checkout at `start`, or of the open `repository`. Raise as `find_identity` does."""
     repository = repository or await _repository(start)
     if repository is None:
         return Checkout(await find_identity(start, memory), None)
@@ -44,9 +63,10 @@ async def read_checkout(start: Path, memory: RootMemory, repository: Repository 
     return Checkout(identity, head.branch, head.sha)
 
 
-async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
-    """The names of the repository that holds `start`, or of the directory itself; raises NotARepository without one."""
-    if repository := await _repository(start):
+async def find_identity(start: Path, memory: IdentityMemory) -> RepositoryIdentity:
+    """Return the names of the repository around `start`, or of the directory itself. Raise NotARepository."""
+    repository = await _repository(start)
+    if repository is not None:
         return await _identity_of(repository, memory)
     here = start.resolve()
     return RepositoryIdentity((_name("path", here),), here.name)
@@ -62,21 +82,25 @@ async def _repository(start: Path) -> Repository | None:
 
 
 async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:
-    """The commits of a change and those where its branch was before, by which earlier reviews of the work are known."""
+    """Return the commits of a change and the earlier tips of its branch, by which earlier reviews are recognised."""
     head = scope.head or checkout.head
     if head is None or repository is None:
         return frozenset()
-    since = () if scope.base is None or scope.base == head else (f"^{scope.base}",)
-    count = f"--max-count={_MOST_COMMITS if since else 1}"
-    names = set((await _asked(repository, "rev-list", count, head, *since, "--")).split())
+    if scope.base is None or scope.base == head:
+        words = ["--max-count=1", head]
+    else:
+        words = [f"--max-count={_MOST_COMMITS}", head, f"^{scope.base}"]
+    names = set((await _asked(repository, "rev-list", *words, "--")).split())
     if checkout.branch is not None and scope.head is None:
         names |= _moves_of(repository, checkout.branch)
-    # Where it began is where any other branch may have begun.
-    return frozenset(names - {scope.base or ""} | {head})
+    # Other branches may have the same base, so it does not count.
+    names.discard(scope.base or "")
+    names.add(head)
+    return frozenset(names)
 
 
 def _moves_of(repository: Repository, branch: str) -> set[str]:
-    """Where a branch was lately, by the file of git's own log: a line begins with the commits before and after it."""
+    """Return the last tips of a branch from its reflog, in which a line begins with the commits before and after."""
     try:
         with (repository.common_dir / "logs" / "refs" / "heads" / branch).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
@@ -86,28 +110,41 @@ def _moves_of(repository: Repository, branch: str) -> set[str]:
     return {line.split(" ", 2)[1] for line in lines if re.match(r"[0-9a-f]{40,64} [0-9a-f]{40,64} ", line)}
 
 
-async def _identity_of(repository: Repository, memory: RootMemory) -> RepositoryIdentity:
-    place = os.fsencode(repository.common_dir)
-
-    async def find_root() -> str | None:
-        if repository.shallow:
-            return None
-        with suppress(StoreError):
-            known = memory(place) or ""
-            # It stays the repository's name also on a branch that has a root of its own.
-            if OBJECT_NAME.fullmatch(known) and "commit" in await _asked(repository, "cat-file", "-t", known):
-                return known
-        found = (await _asked(repository, "rev-list", "--max-parents=0", "--first-parent", "HEAD", "--")).strip()
-        if not OBJECT_NAME.fullmatch(found):
-            return None
-        with suppress(StoreError):
-            memory(place, found)
-        return found
-
-    root, url = await both(find_root(), origin_url(repository))
+async def _identity_of(repository: Repository, memory: IdentityMemory) -> RepositoryIdentity:
+    """Return the names of a repository, the most lasting one first."""
+    commit, url = await both(_commit_of(repository, memory), origin_url(repository))
     address = same_address(url or "")
-    names = [f"root:{root}" if root else None, address and _name("origin", address)]
-    return RepositoryIdentity((*filter(None, names), _name("path", repository.common_dir)), repository.root.name)
+    names: list[str] = []
+    if commit is not None:
+        names.append(f"{COMMIT_PREFIX}{commit}")
+    if address is not None:
+        names.append(_name("origin", address))
+    names.append(_name("path", repository.common_dir))
+    return RepositoryIdentity(tuple(names), repository.root.name)
+
+
+async def _commit_of(repository: Repository, memory: IdentityMemory) -> str | None:
+    """Return the commit that a repository goes by, and remember it for its place."""
+    if repository.shallow:
+        return None
+    place = os.fsencode(repository.common_dir)
+    known: frozenset[str] = frozenset()
+    with suppress(StoreError):
+        remembered = memory.commit_of(place) or ""
+        # It stays the repository's name also on a branch that has a root of its own.
+        if OBJECT_NAME.fullmatch(remembered) and "commit" in await _asked(repository, "cat-file", "-t", remembered):
+            return remembered
+        known = frozenset(memory.known_commits())
+    listed = await _asked(repository, "rev-list", "--first-parent", f"--max-count={_MOST_SEARCHED}", "HEAD", "--")
+    line = listed.split()
+    if not line:
+        return None
+    new = line[min(_STEPS_BACK, len(line) - 1)]
+    oldest_first = reversed(line)
+    chosen = next((commit for commit in oldest_first if commit in known), new)
+    with suppress(StoreError):
+        memory.remember_commit(place, chosen)
+    return chosen
 
 
 async def _asked(repository: Repository, *words: str) -> str:
@@ -116,14 +153,14 @@ async def _asked(repository: Repository, *words: str) -> str:
 
 
 def same_address(address: str) -> str | None:
-    """An address without what may differ between two clones; None for one that means something only where it is."""
+    """Return an address without the parts that may differ between two clones; None for a relative path."""
     scheme = _SCHEME.match(address)
     rest = address[scheme.end() :] if scheme else address
     host, slash, path = rest.partition("/")
     host = host.rpartition("@")[2]
     if not scheme and host and ":" not in host:
         return None
-    # After a scheme it is a port, else, as ssh has it, the beginning of the path.
+    # After a scheme, the colon begins a port; otherwise, as in ssh, it begins the path.
     host = host.partition(":")[0] if scheme else host.replace(":", "/", 1)
     plain = f"{host}{slash}{path}".rstrip("/").removesuffix(".git").rstrip("/")
     return plain or None

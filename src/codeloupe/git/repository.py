@@ -13,8 +13,8 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
@@ -22,11 +22,11 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.errors import NotARepository, OutputTooLarge, RevisionError
+from codeloupe.errors import NotARepository, RevisionError
 from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
 from codeloupe.git.revisions import USUAL_NAMES, meant_revision, split_steps
 from codeloupe.model.change import SUBMODULE_MODE
-from codeloupe.system.directories import temporary_directory
+from codeloupe.system.directories import temporary_directory, temporary_folder
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
@@ -413,10 +413,12 @@ def borrow(file: Path, target: Path) -> None:
         raise NotARepository(f"cannot read {file} of the repository: {reason}", hint=hint) from error
 
 
-@contextmanager
-def reading(repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index: bool = False) -> Iterator[Place]:
-    """The place for commands that read through a fresh engine, which may have a copy of the index."""
-    with private_directory() as directory:
+@asynccontextmanager
+async def reading(
+    repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index: bool = False
+) -> AsyncIterator[Place]:
+    """Yield the place for commands that read through a fresh engine, which may have a copy of the index."""
+    async with temporary_folder() as directory:
         git_dir, object_format = directory / "engine", repository.object_format
         lay_out(git_dir, object_format, lenders=[repository.objects], attributes=attributes)
         # Untracked files are in the engine's index as empty ones, so that object has to exist.
@@ -466,45 +468,8 @@ async def list_entries(
 
 async def read_file_at(repository: Repository, revision: str | None, path: str) -> bytes | None:
     """A regular file's content in a revision, or the index, or None; a symbolic link is not followed, it is none."""
-    with reading(repository, index=revision is None) as place:
+    async with reading(repository, index=revision is None) as place:
         for entry in await list_entries(place, revision, [path]):
             if entry.path == path and entry.mode in REGULAR_MODES:
                 return await git(place, "cat-file", "blob", entry.blob)
     return None
-
-
-async def read_blobs(
-    repository: Repository, names: Iterable[str], *, max_bytes: int, engine: Path | None = None
-) -> dict[str, bytes]:
-    """The content of those blobs that are here, in order, as many as have room in the limit. Raises GitFailed."""
-    names = list(dict.fromkeys(names))
-    with reading(repository) if engine is None else nullcontext(Place(engine)) as place:
-        with suppress(OutputTooLarge):
-            return await read_objects(place, names, max_bytes=max_bytes)
-        asked = "".join(f"{name}\n" for name in names).encode("ascii")
-        listed = (await git(place, "cat-file", "--batch-check", stdin=asked)).decode("ascii").splitlines()
-        wanted, left = list[str](), max_bytes
-        for name, kind, size in (line.split(" ") for line in listed if " blob " in line):
-            if kind == "blob" and int(size) <= left:
-                wanted.append(name)
-                left -= int(size)
-        return await read_objects(place, wanted)
-
-
-async def read_objects(place: Place, names: Sequence[str], **limit: int) -> dict[str, bytes]:
-    """The content of those objects that are here and blobs. Raises GitFailed, and OutputTooLarge beyond `max_bytes`."""
-    asked = b"".join(os.fsencode(name) + b"\n" for name in names)
-    output = await git(place, "cat-file", "--batch", stdin=asked, **limit) if asked else b""
-    found: dict[str, bytes] = {}
-    position = 0
-    for name in names:
-        # The line `name type size`, the content and a line end; or a line that says it is missing.
-        end = output.index(b"\n", position)
-        facts = output[position:end].rsplit(b" ", 2)
-        position = end + 1
-        if facts[-1].isdigit():
-            size = int(facts[-1])
-            if facts[-2] == b"blob":
-                found[name] = output[position : position + size]
-            position += size + 1
-    return found

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import GitFailed, OutputTooLarge
 from codeloupe.git.command import git
+from codeloupe.git.objects import opened_objects, reading_objects
 from codeloupe.git.repository import (
     EXPORT_ATTRIBUTES,
     Entry,
@@ -27,12 +28,11 @@ from codeloupe.git.repository import (
     list_entries,
     object_name,
     read_head,
-    read_objects,
     reading,
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.system.directories import opened_file, opened_folder, temporary_directory
+from codeloupe.system.directories import opened_file, opened_folder, temporary_folder
 from codeloupe.system.regex import regex
 
 # Nobody reads such a file to judge a change.
@@ -42,7 +42,6 @@ _MAX_PARTS = 200
 # An agent reads a few files around a change, and to write tens of thousands would take longer than the review.
 _MOST_FILES = 1_000
 _NAME = regex(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
-empty_directory = temporary_directory
 
 
 class Snapshot(Struct, frozen=True):
@@ -57,7 +56,7 @@ class Snapshot(Struct, frozen=True):
 async def exported(repository: Repository, sides: Sides, *, paths: Iterable[str]) -> AsyncIterator[Snapshot]:
     """Some files of the reviewed tree as a directory of our own."""
     wanted = list(dict.fromkeys(paths))
-    with empty_directory() as root:
+    async with temporary_folder() as root:
         export = _copy_working_files if sides.side is Side.WORKING_TREE else _check_out
         yield Snapshot(root, await export(repository, sides, root, wanted))
 
@@ -76,7 +75,7 @@ async def exported_tree(
     listed = {} if is_working else await _list_tree(repository, sides, None)
     others = sorted(set(await _list_working_files(repository) if is_working else listed).difference(wanted))
     chosen = others if nearness is None else _nearest(others, wanted, nearness)
-    with empty_directory() as root:
+    async with temporary_folder() as root:
         if is_working:
             missing = await _copy_working_files(repository, sides, root, wanted)
             await _copy_files(repository.root, root, chosen, max_file_bytes=_MAX_OTHER_FILE_BYTES)
@@ -132,7 +131,7 @@ def _path_problem(name: str) -> str | None:
 
 
 async def _list_tree(repository: Repository, sides: Sides, paths: Sequence[str] | None) -> dict[str, Entry]:
-    with reading(repository, EXPORT_ATTRIBUTES, index=sides.head is None) as place:
+    async with reading(repository, EXPORT_ATTRIBUTES, index=sides.head is None) as place:
         return {entry.path: entry for entry in await list_entries(place, sides.head, paths)}
 
 
@@ -146,12 +145,12 @@ async def _check_out(
             listed = await _list_tree(repository, sides, [name for name in paths if place_of(root, name)])
     missing = {name: _path_problem(name) or "not in the reviewed tree" for name in paths if name not in listed}
     left = [[listed[name] for name in paths if name in listed]]
-    with reading(repository, EXPORT_ATTRIBUTES) as place:
+    async with reading(repository, EXPORT_ATTRIBUTES) as place, opened_objects(place) as objects:
         while left:
             part = left.pop()
             most = (64 if len(part) > 1 else 256) * 1024**2
             try:
-                blobs = await read_objects(place, list({entry.blob: None for entry in part}), max_bytes=most)
+                blobs = await objects.read(list({entry.blob: None for entry in part}), max_bytes=most)
             except (OutputTooLarge, GitFailed) as error:
                 # Too much to be held at once, or one of them is broken.
                 middle = len(part) // 2
@@ -186,13 +185,13 @@ async def list_head_files(repository: Repository) -> list[str]:
 
 
 async def _list_trees(repository: Repository, *trees: str | None) -> list[str]:
-    with reading(repository) as place:
+    async with reading(repository) as place:
         return [entry.path for tree in trees for entry in await list_entries(place, tree, None)]
 
 
 async def _list_working_files(repository: Repository) -> list[str]:
     """Files of the working tree that are tracked, or new and not ignored; no nested repositories."""
-    with reading(repository, EXPORT_ATTRIBUTES, index=True) as engine:
+    async with reading(repository, EXPORT_ATTRIBUTES, index=True) as engine:
         place = await in_working_tree(repository, engine)
         listed = await git(place, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
         # Our temporary directories may lie in the reviewed tree.
@@ -207,7 +206,7 @@ async def _copy_working_files(repository: Repository, sides: Sides, root: Path, 
     absent = [name for name in missing if not os.path.lexists(repository.root / name)]
     if not absent:
         return missing
-    with reading(repository, EXPORT_ATTRIBUTES, index=True) as place:
+    async with reading(repository, EXPORT_ATTRIBUTES, index=True) as place:
         listed = await git(place, "ls-files", "-t", "-z")
     sparse = {os.fsdecode(entry[2:]) for entry in listed.split(b"\0") if entry.startswith(b"S ")}
     left_out = [name for name in absent if name in sparse]
@@ -287,12 +286,12 @@ async def rebuild(repository: Repository | None, files: Sequence[FileChange]) ->
         top = None
     by_blob = [file.old_blob if file.old_blob and file.old_blob.strip("0") else "" for file in files]
     by_path = [f"{top}:{file.old_path}" if top and file.old_path else "" for file in files]
-    with reading(repository) as place:
+    async with reading_objects(repository) as objects:
         for names in (by_blob, by_path):
             wanted = {name for name, known in zip(names, contents, strict=True) if known is None}
             try:
                 # Names are handed over line by line.
-                blobs = await read_objects(place, [name for name in wanted if name and "\n" not in name])
+                blobs = await objects.read([name for name in wanted if name and "\n" not in name])
             except GitFailed:
                 continue
             for number, (name, file) in enumerate(zip(names, files, strict=True)):

@@ -12,6 +12,9 @@ from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitSweep
 
+# Begins the name of a repository that goes by a commit.
+COMMIT_PREFIX = "commit:"
+
 
 class RepositoryIdentity(Struct, frozen=True):
     """The names of one repository, and what people call it: saved under the first, looked for under all of them."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
@@ -16,7 +18,8 @@ from codeloupe.git.changes import read_change
 from codeloupe.git.command import both
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.guidance import guidance_changed, moments_in, read_guidance, read_intent, read_working_guidance
-from codeloupe.git.repository import Repository, open_repository, private_directory
+from codeloupe.git.objects import ObjectReader
+from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import Snapshot
 from codeloupe.model.change import Change, GuidanceFile, Intent, Scope, ScopeKind
@@ -25,8 +28,10 @@ from codeloupe.model.ports import Plan
 from codeloupe.model.review import NOT_INCLUDED, Level, ReviewError, SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 from codeloupe.planning.globs import check_patterns
-from codeloupe.planning.reading import read_blobs_of, read_selected
+from codeloupe.planning.reading import Objects, read_selected
 from codeloupe.planning.select import Selection, select_by_diff
+from codeloupe.system.directories import numbered_folder, temporary_folder
+from codeloupe.system.process import uninterrupted
 
 
 class Prepared(Plan, frozen=True, kw_only=True):
@@ -52,7 +57,7 @@ async def fetched(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[Scop
     if not isinstance(request, PullRequestScope):
         yield request, repo
         return
-    with private_directory() as directory:
+    async with temporary_folder() as directory:
         yield await fetch(request, repo=repo, into=directory)
 
 
@@ -110,7 +115,7 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
     )
     async with AsyncExitStack() as stack:
         snapshot, guidance = await both(stack.enter_async_context(exporting), guiding)
-        prepared = await _prepared(change, selection, snapshot, settings, repository)
+        prepared = await _prepared(change, selection, snapshot, settings, Objects(repository))
         tree: Path | None = None
         if with_tree and prepared.files:
             tree = repository.root if uses_working_tree else snapshot.root
@@ -140,44 +145,64 @@ async def _guidance(
     return await read_guidance(repository, sides, [file.path for file in selection.files], trusted=trusted)
 
 
+class CommitSource(Struct, frozen=True):
+    """The place that all commits of a sweep are read from and written to.
+
+    `folder` is a directory of ours. It holds a folder for each commit that is being reviewed.
+    """
+
+    repository: Repository
+    objects: ObjectReader
+    folder: Path
+
+
 @asynccontextmanager
 async def prepare_commit(
     change: Change,
     settings: Settings,
+    source: CommitSource,
     *,
-    repository: Repository,
-    engine: Path,
     with_tree: bool = False,
     whole_tree: bool = False,
 ) -> AsyncIterator[Prepared]:
     """Yield the plan of one commit of many. Its files come from git's objects, or its tree is that of `prepare`."""
     selection = select_by_diff(change, settings)
+    repository = source.repository
     async with AsyncExitStack() as stack:
         if with_tree:
             sides = Sides(change.scope, change.scope.base or "", Side.COMMIT)
             exporting = _exported_tree(repository, sides, selection, whole=whole_tree)
             snapshot = await stack.enter_async_context(exporting)
         else:
-            snapshot = Snapshot(stack.enter_context(snapshots.empty_directory()))
-            await _write_objects(snapshot, selection, repository, engine)
-        prepared = await _prepared(change, selection, snapshot, settings, repository)
+            snapshot = await stack.enter_async_context(_written_commit(selection, source))
+        objects = Objects(repository, source.objects)
+        prepared = await _prepared(change, selection, snapshot, settings, objects)
         tree = snapshot.root if with_tree and prepared.files else None
         yield replace(prepared, tree=tree, tree_is_partial=snapshot.is_partial)
 
 
-async def _write_objects(snapshot: Snapshot, selection: Selection, repository: Repository, engine: Path) -> None:
-    """Write the selected files of a commit to the snapshot, and note those that cannot be written."""
+@asynccontextmanager
+async def _written_commit(selection: Selection, source: CommitSource) -> AsyncIterator[Snapshot]:
+    """Write the selected files of a commit to a folder of their own, and note those that cannot be written."""
     existing = selection.existing
     names = {file.path: file.new_blob or "" for file in selection.present if file.path in existing}
-    blobs = await read_blobs_of(repository, names.values(), engine)
+    blobs = await Objects(source.repository, source.objects).read(names.values())
+    async with numbered_folder(source.folder) as root:
+        yield Snapshot(root, await uninterrupted(asyncio.to_thread(_write_files, root, names, blobs)))
+
+
+def _write_files(root: Path, names: Mapping[str, str], blobs: Mapping[str, bytes]) -> dict[str, str]:
+    """Write the files with these blobs to a directory, and return those that cannot be written, with the reason."""
+    missing: dict[str, str] = {}
     for path, name in names.items():
         if name not in blobs:
-            snapshot.missing[path] = "its content is missing from this repository, or too large to read"
+            missing[path] = "its content is missing from this repository, or too large to read"
             continue
         try:
-            snapshots.write_file(snapshot.root, path, blobs[name])
+            snapshots.write_file(root, path, blobs[name])
         except (OSError, ValueError) as error:
-            snapshot.missing[path] = f"it cannot be written to a temporary directory: {error}"
+            missing[path] = f"it cannot be written to a temporary directory: {error}"
+    return missing
 
 
 def _exported_tree(
@@ -211,9 +236,9 @@ async def _from_diff(
     times = Counter(file.new_path for file in selection.present)
     # Several diffs of one file in a row, as in a log, would have to be applied one after the other.
     single = [file for file in selection.present if file.new_path in existing and times[file.new_path] == 1]
-    with snapshots.empty_directory() as root:
+    async with temporary_folder() as root:
         missing = existing - await snapshots.write_rebuilt(repository, single, root)
-        prepared = await _prepared(change, selection, Snapshot(root), settings, repository)
+        prepared = await _prepared(change, selection, Snapshot(root), settings, Objects(repository))
         yield replace(
             prepared,
             guidance=tuple(one for one in guidance if not one.unused),
@@ -224,10 +249,11 @@ async def _from_diff(
 
 
 async def _prepared(
-    change: Change, selection: Selection, snapshot: Snapshot, settings: Settings, repository: Repository | None
+    change: Change, selection: Selection, snapshot: Snapshot, settings: Settings, objects: Objects
 ) -> Prepared:
     """Return the plan after the selected files were read."""
-    read = await read_selected(selection, snapshot, settings, repository)
+    repository = objects.repository
+    read = await read_selected(selection, snapshot, settings, objects)
     return Prepared(
         change=change,
         files=read.selection.files,

@@ -9,7 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.git.repository import Repository, read_blobs
+from codeloupe.git.objects import ObjectReader, read_blobs
+from codeloupe.git.repository import Repository
 from codeloupe.git.snapshot import Snapshot, place_of
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Claim
@@ -36,9 +37,21 @@ class ReadFiles(Struct, frozen=True, kw_only=True):
     unread_locks: frozenset[str]
 
 
-async def read_selected(
-    selection: Selection, snapshot: Snapshot, settings: Settings, repository: Repository | None
-) -> ReadFiles:
+class Objects(Struct, frozen=True):
+    """The objects of a repository, if there is one; `reader` is shared by all commits of a sweep."""
+
+    repository: Repository | None
+    reader: ObjectReader | None = None
+
+    async def read(self, names: Iterable[str | None]) -> dict[str, bytes]:
+        """Return the content of the named objects that the repository has."""
+        wanted = [name for name in dict.fromkeys(names) if name]
+        if self.repository is None or not wanted:
+            return {}
+        return await read_blobs(self.repository, wanted, max_bytes=2 * _MOST_CONTENT_BYTES, objects=self.reader)
+
+
+async def read_selected(selection: Selection, snapshot: Snapshot, settings: Settings, objects: Objects) -> ReadFiles:
     """Read the selected files from the snapshot. Texts become UTF-8, in their hunks and in the snapshot."""
     whole = _files_to_read_whole(selection.files, settings)
     selection = _without_missing(selection, snapshot, settings)
@@ -52,7 +65,7 @@ async def read_selected(
     selection = select_by_content(replace(selection, files=files), contents, settings, whole)
     texts = {path: content.whole for path, content in contents.items() if content.whole is not None}
     old_names = [file.old_blob for file in selection.files if file.path in texts and file.old_path]
-    blobs = await read_blobs_of(repository, old_names)
+    blobs = await objects.read(old_names)
     decoded: list[FileChange] = []
     for file in selection.files:
         text = texts.get(file.path)
@@ -65,7 +78,7 @@ async def read_selected(
         if file.path in whole:
             in_utf8 = shown_whole(in_utf8, text or b"")
         decoded.append(in_utf8)
-    return await _with_lock_files(replace(selection, files=tuple(decoded)), settings, snapshot.root, repository)
+    return await _with_lock_files(replace(selection, files=tuple(decoded)), settings, snapshot.root, objects)
 
 
 def _without_missing(selection: Selection, snapshot: Snapshot, settings: Settings) -> Selection:
@@ -94,16 +107,6 @@ def _files_to_read_whole(files: Sequence[FileChange], settings: Settings) -> fro
     return frozenset(found)
 
 
-async def read_blobs_of(
-    repository: Repository | None, names: Iterable[str | None], engine: Path | None = None
-) -> dict[str, bytes]:
-    """Return the content of the named objects that the repository has."""
-    wanted = [name for name in dict.fromkeys(names) if name]
-    if repository is None or not wanted:
-        return {}
-    return await read_blobs(repository, wanted, max_bytes=2 * _MOST_CONTENT_BYTES, engine=engine)
-
-
 def _content(root: Path, file: FileChange) -> FileContent | None:
     """Return the beginning of a file, and all of it if it may be binary or has to be decoded."""
     path = place_of(root, file.path)
@@ -125,16 +128,14 @@ def _write(root: Path, path: str, content: bytes) -> None:
         place.write_bytes(content)
 
 
-async def _with_lock_files(
-    selection: Selection, settings: Settings, root: Path, repository: Repository | None
-) -> ReadFiles:
+async def _with_lock_files(selection: Selection, settings: Settings, root: Path, objects: Objects) -> ReadFiles:
     """Review the lock files. One that cannot be read is skipped with the reason."""
     files = (*selection.lock_files, *(file for file in selection.files if _has_pinned_hashes(file)))
     if not files:
         return ReadFiles(selection=selection, claims=(), unread_locks=frozenset())
     from codeloupe.analysers.lock_files import review_lock_files  # noqa: PLC0415 - few changes have one to read
 
-    blobs = await read_blobs_of(repository, [file.old_blob for file in files])
+    blobs = await objects.read(file.old_blob for file in files)
     contents = {file.path: _new_content(root, file) for file in files}
     claims, unread = review_lock_files(files, blobs, contents)
     locks: list[FileChange] = []

@@ -52,6 +52,16 @@ _SIGHTINGS = f"""
     SELECT f.fingerprint, r.review_id, r.saved_at, f.status, f.severity, f.file, f.is_open, r.turn FROM {_FINDINGS}
 """  # noqa: S608 - words of ours
 
+# Reads as many entries of the index as there are repositories, not as there are reviews.
+_DISTINCT_REPOSITORIES = """
+    WITH RECURSIVE names (name) AS (
+        SELECT min(repository) FROM {table} 1 = 1
+        UNION ALL
+        SELECT (SELECT min(repository) FROM {table} repository > name) FROM names WHERE name IS NOT NULL
+    )
+    SELECT name FROM names WHERE name IS NOT NULL
+"""
+
 
 def name_work_tree(root: Path, *, shared: bool) -> str:
     """Return the name of a work tree in a database: by its path, and by its host too if hosts share the database."""
@@ -84,7 +94,7 @@ class DatabaseHistory:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._roots: dict[bytes, str] = {}
+        self._commits: dict[bytes, str] = {}
 
     @persistent
     def save(self, record: model.ReviewRecord, *, raw_outputs: Mapping[str, str] = _NOTHING) -> None:
@@ -359,19 +369,32 @@ class DatabaseHistory:
         """Return the name under which this history knows a work tree."""
         return name_work_tree(root, shared=self.database.is_shared)
 
-    def root_of(self, place: bytes, found: str | None = None) -> str | None:
-        """The root commit of the repository at a place, as it was found out before, or `found`, which is kept."""
-        # On another machine that may be the place of another repository.
+    def commit_of(self, place: bytes) -> str | None:
+        """Return the commit of the repository at a place on this machine, if it is known."""
+        # In a shared database, the place may be that of another repository on another machine.
         if self.database.is_shared:
-            return self._roots.setdefault(place, found) if found else self._roots.get(place)
-        if found is not None:
-            self.database.change(
-                "INSERT INTO repositories (place, root) VALUES (?, ?)"
-                " ON CONFLICT (place) DO UPDATE SET root = excluded.root",
-                (place, found),
-            )
+            return self._commits.get(place)
         rows = self.database.select("SELECT root FROM repositories WHERE place = ?", (place,))
         return str(rows[0][0]) if rows else None
+
+    def remember_commit(self, place: bytes, commit: str) -> None:
+        """Store the commit of the repository at a place on this machine."""
+        if self.database.is_shared:
+            self._commits[place] = commit
+            return
+        self.database.change(
+            "INSERT INTO repositories (place, root) VALUES (?, ?)"
+            " ON CONFLICT (place) DO UPDATE SET root = excluded.root",
+            (place, commit),
+        )
+
+    def known_commits(self) -> Iterable[str]:
+        """Return the commits of all repositories that have reviews, sweeps or dismissals."""
+        names: set[str] = set()
+        for table in ("reviews WHERE sweep_id IS NULL AND", "sweeps WHERE", "dismissals WHERE"):
+            rows = self.database.select(_DISTINCT_REPOSITORIES.format(table=table), ())
+            names.update(str(name) for (name,) in rows)
+        return [name.removeprefix(model.COMMIT_PREFIX) for name in names if name.startswith(model.COMMIT_PREFIX)]
 
     def _review(self, connection: Connection, number: int) -> model.ReviewRecord:
         """A review with its findings. Raises StoreError when it cannot be read; a finding that cannot is a problem."""

@@ -241,8 +241,14 @@ class History(Protocol):
     def work_tree_of(self, root: Path) -> str:
         """Return the name under which this history knows a work tree."""
 
-    def root_of(self, place: bytes, found: str | None = None) -> str | None:
-        """The root commit of the repository at a place, as it was found out before, or `found`, which is kept."""
+    def commit_of(self, place: bytes) -> str | None:
+        """Return the commit that the repository at a place on this machine goes by, if it is known."""
+
+    def remember_commit(self, place: bytes, commit: str) -> None:
+        """Store the commit that the repository at a place on this machine goes by."""
+
+    def known_commits(self) -> Iterable[str]:
+        """Return the commits that repositories with reviews, sweeps or dismissals go by."""
 
 
 class RunStore(Protocol):

@@ -1,7 +1,8 @@
-"""Directories for the time of one piece of work: for this user alone, and gone at its end."""
+"""Temporary directories: only this user can read them, and they are removed at the end of their context."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -10,26 +11,29 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from io import BufferedReader
+from itertools import count
 from pathlib import Path
 
 from codeloupe.errors import UsageError
+from codeloupe.system.process import uninterrupted
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# How a directory of ours is called until it is locked, and from then on.
+# The names of our directories begin with the first until they are locked, and then with the second.
 _NEW, _LOCKED = "codeloupe-new-", "codeloupe-temporary-"
 _looked_at: set[str] = set()
+_numbers = count()
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory with all that is in it, if it is there. Raises OSError."""
+    """Remove a directory and its contents, if it exists. Raise OSError."""
     with suppress(OSError, RecursionError):
         shutil.rmtree(directory)
     if directory.is_symlink():
         raise NotADirectoryError(errno.ENOTDIR, "this is a link", str(directory))
-    # Python gives up a tree of a thousand levels, and folders that even their owner cannot enter.
+    # Python fails at a tree of a thousand levels, and at folders that their owner cannot enter.
     place = str(directory.absolute())
     open_folders = ("find", place, "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";")
     for words in (open_folders, ("rm", "-rf", place)) if directory.exists() else ():
@@ -40,7 +44,7 @@ def remove_tree(directory: Path) -> None:
 
 @contextmanager
 def opened_folder(path: Path | str, *, inside: int | None = None) -> Iterator[int]:
-    """A directory, or by its path a folder below an open one, in which no part may be a link. Raises OSError."""
+    """Yield an open directory, or a folder below an open one; no part of its path may be a link. Raise OSError."""
     folder = os.open(path, _DIRECTORY) if inside is None else os.dup(inside)
     try:
         for part in str(path).split("/") if inside is not None and path else ():
@@ -54,19 +58,19 @@ def opened_folder(path: Path | str, *, inside: int | None = None) -> Iterator[in
 
 @contextmanager
 def opened_file(top: int, path: str) -> Iterator[BufferedReader]:
-    """A regular file below an open directory, no part of its path a link. Raises OSError, else ValueError."""
+    """Yield a regular file below an open directory; no part of its path may be a link. Raise OSError, ValueError."""
     folder_path, _, name = path.rpartition("/")
     with opened_folder(folder_path, inside=top) as folder:
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise ValueError("not a regular file")
-        # Not blocking: meanwhile it may have become a pipe.
+        # Without blocking, because it may have become a pipe in the meantime.
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
         with os.fdopen(file, "rb") as stream:
             yield stream
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file or directory, if nobody else holds it; whether that is so. The lock ends when it is closed."""
+    """Lock an open file or directory until it is closed. Return False if another process has locked it."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -76,7 +80,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 @contextmanager
 def locked_folder(path: Path, *, shared: bool = False) -> Iterator[bool]:
-    """Whether the lock on a directory could be had, for the block; it cannot where the directory was removed."""
+    """Yield whether a directory could be locked for the block; a removed directory cannot be locked."""
     with ExitStack() as stack:
         is_locked = False
         with suppress(FileNotFoundError):
@@ -87,7 +91,7 @@ def locked_folder(path: Path, *, shared: bool = False) -> Iterator[bool]:
 
 @contextmanager
 def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
-    """A directory for this user alone, removed at the end whatever is in it. Raises UsageError without a place."""
+    """Yield a directory that only this user can read, and remove it at the end. Raise UsageError."""
     try:
         place = tempfile.gettempdir() if parent is None else str(parent)
         if place not in _looked_at:
@@ -101,24 +105,48 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
         raise UsageError(message, hint=hint) from error
     with opened_folder(directory) as lock:
         try:
-            with suppress(OSError):  # Some file systems know no locks: there it is never taken for abandoned.
+            with suppress(OSError):  # Some file systems have no locks; there, it never counts as abandoned.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 directory = directory.rename(directory.with_name(directory.name.replace(_NEW, _LOCKED)))
             yield directory
         finally:
-            # A process that was forked off meanwhile comes by here too, when it ends: the maker still works in it.
+            # A forked process comes here too when it ends, while the maker still uses the directory.
             if os.getpid() == maker:
                 with suppress(OSError):
                     remove_tree(directory)
 
 
+@asynccontextmanager
+async def temporary_folder(parent: Path | None = None) -> AsyncIterator[Path]:
+    """Yield a `temporary_directory` that a thread removes, so that the removal of a large tree does not block."""
+    stack = ExitStack()
+    directory = stack.enter_context(temporary_directory(parent))
+    try:
+        yield directory
+    finally:
+        await uninterrupted(asyncio.to_thread(stack.close))
+
+
+@asynccontextmanager
+async def numbered_folder(parent: Path) -> AsyncIterator[Path]:
+    """Yield a new folder in a directory of ours. Its name is a number, and it is removed in a thread."""
+    folder = parent / str(next(_numbers))
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        # If it cannot be removed now, it is removed with its parent.
+        with suppress(OSError):
+            await uninterrupted(asyncio.to_thread(remove_tree, folder))
+
+
 def remove_abandoned(place: Path) -> None:
-    """Remove the directories of ours in here that nobody holds locked: their makers are gone."""
+    """Remove our directories in a place that no process has locked, because their makers are gone."""
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             if entry.name.startswith(_NEW):
                 with suppress(OSError):
-                    # It is locked in a moment, and what was not, because its maker was killed, is empty.
+                    # A living maker locks it at once. If the maker was killed before, the directory is empty.
                     if entry.stat(follow_symlinks=False).st_mtime < time.time() - 3_600:
                         os.rmdir(entry.path)  # noqa: PTH106 - of an entry, not of a Path
             if entry.name.startswith(_LOCKED):

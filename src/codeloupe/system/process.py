@@ -170,7 +170,10 @@ async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
 
 
 class Child:
-    """A started program in a session of its own; `takers` get its outputs. Making one raises OSError or ValueError."""
+    """A started program in a session of its own; `takers` get its outputs. Making one raises OSError or ValueError.
+
+    Its input ends after `stdin`; with None, it stays open for `write`.
+    """
 
     def __init__(
         self,
@@ -178,7 +181,7 @@ class Child:
         *,
         cwd: Path,
         environment: Mapping[str, str],
-        stdin: bytes,
+        stdin: bytes | None,
         takers: tuple[Callable[[bytes], None], Callable[[bytes], None]],
         pass_files: Sequence[int] = (),
     ) -> None:
@@ -187,14 +190,20 @@ class Child:
         self.process = subprocess.Popen(argv, cwd=cwd, env=environment, **pipes, **own)  # noqa: S603 - no shell
         self._loop = asyncio.get_running_loop()
         self._open: dict[IO[bytes] | socket.socket, asyncio.Future[None]] = {}
-        feed, *outputs = self.process.stdin, self.process.stdout, self.process.stderr
+        self._keeps_input_open = stdin is None
+        self._input, *outputs = self.process.stdin, self.process.stdout, self.process.stderr
         ends = [self.read(output, take) for output, take in zip(outputs, takers, strict=True) if output]
         self.drained = asyncio.gather(*ends)
-        if feed:
-            # As fast as the other side reads. A program may rightly end before it has read all of its input.
-            os.set_blocking(feed.fileno(), False)
-            self._open[feed] = self._loop.create_future()
-            self._write(feed, memoryview(stdin))
+        if self._input:
+            os.set_blocking(self._input.fileno(), False)
+            self._open[self._input] = self._loop.create_future()
+            self.write(stdin or b"")
+
+    def write(self, data: bytes) -> None:
+        """Write to the input as fast as the program reads, if it is open. Earlier data must have been read."""
+        # A program may rightly end before it has read all of its input.
+        if self._input in self._open:
+            self._write(self._input, memoryview(data))
 
     def read(self, pipe: IO[bytes] | socket.socket, take: Callable[[bytes], None]) -> asyncio.Future[None]:
         """Hand over what comes until the end; the future is done then, or when all are closed."""
@@ -226,9 +235,12 @@ class Child:
         except BlockingIOError:
             pass
         except OSError:
-            rest = rest[:0]
+            self._end(pipe)
+            return
         if rest:
             self._loop.add_writer(pipe.fileno(), self._write, pipe, rest)
+        elif self._keeps_input_open:
+            self._loop.remove_writer(pipe.fileno())
         else:
             self._end(pipe)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.commits.sweep import scope_of
+from codeloupe.commits.queries import scope_of
 from codeloupe.config.schema import ABOUT, USER_KEYS, Settings
 from codeloupe.errors import RunBusy, UsageError
 from codeloupe.git.mirrors import MirrorCache

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from codeloupe.commits.sweep import describe, with_whole_days
+from codeloupe.commits.queries import describe, with_whole_days
 from codeloupe.config.files import repository_root
 from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.config.schema import USER_KEYS, plain_values

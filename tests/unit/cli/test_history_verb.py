@@ -42,7 +42,7 @@ def shop(repository: GitRepository, monkeypatch: pytest.MonkeyPatch) -> GitRepos
 def save(shop: GitRepository) -> Save:
     """Saves a review of the repository that is worked in, or of commits a sweep."""
     with opened_history() as history:
-        name = asyncio.run(find_identity(shop.path, history.root_of)).names[0]
+        name = asyncio.run(find_identity(shop.path, history)).names[0]
 
     def saved(number: int, *found: Any, raw_outputs: dict[str, str] | None = None, **changes: Any) -> None:
         with opened_history() as history:
@@ -241,7 +241,7 @@ FINGERPRINT, OTHER = "0123456789ab" + "c" * 20, "0123456789ff" + "d" * 20
 
 def dismissed(shop: GitRepository) -> list[tuple[str, str]]:
     with opened_history() as history:
-        names = asyncio.run(find_identity(shop.path, history.root_of)).names
+        names = asyncio.run(find_identity(shop.path, history)).names
         return [(one.fingerprint, one.reason) for one in history.dismissals(names)]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.commits.sweep import Assignment, exit_code, overall_score, plan_of, summarise, verdict
+from codeloupe.commits.dispatch import Assignment
+from codeloupe.commits.sweep import exit_code, overall_score, plan_of, summarise, verdict
 from codeloupe.findings.verdict import score
 from codeloupe.model.change import Change, Commit, Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.commits.sweep import AgentDispatcher, Assignment
+from codeloupe.commits.dispatch import AgentDispatcher, Assignment
+from codeloupe.commits.sweep import judged
 from codeloupe.errors import GitFailed, NotLoggedIn, TimedOut
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Severity
@@ -31,7 +32,7 @@ def answering(answers: dict[int, Review | BaseException]) -> Work:
 
 
 def dispatch(work: Work, count: int, *, max_concurrent: int = 5) -> tuple[CommitReview, ...]:
-    dispatcher = AgentDispatcher(work, max_concurrent=max_concurrent)
+    dispatcher = AgentDispatcher(work, judge=judged, max_concurrent=max_concurrent)
     return asyncio.run(dispatcher.dispatch(given(map(assignment, range(count)))))
 
 
@@ -63,7 +64,9 @@ def test_at_most_so_many_run_at_a_time_and_all_places_are_used_and_the_loop_goes
                 ticks += 1
 
         ticking = asyncio.create_task(tick())
-        outcomes = await AgentDispatcher(work, **options).dispatch(given(map(assignment, range(3 * most))))
+        outcomes = await AgentDispatcher(work, judge=judged, **options).dispatch(
+            given(map(assignment, range(3 * most)))
+        )
         ticking.cancel()
         return outcomes
 
@@ -74,7 +77,7 @@ def test_at_most_so_many_run_at_a_time_and_all_places_are_used_and_the_loop_goes
 @pytest.mark.requirement("D2")
 def test_none_at_a_time_is_refused() -> None:
     with pytest.raises(ValueError, match="must be at least 1, not 0"):
-        AgentDispatcher(answering({}), max_concurrent=0)
+        AgentDispatcher(answering({}), judge=judged, max_concurrent=0)
 
 
 def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
@@ -92,7 +95,7 @@ def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
         await asyncio.sleep(0.002)
         return review()
 
-    asyncio.run(AgentDispatcher(work, max_concurrent=3).dispatch(counting()))
+    asyncio.run(AgentDispatcher(work, judge=judged, max_concurrent=3).dispatch(counting()))
     assert max(ahead) <= 3
 
 
@@ -147,7 +150,7 @@ def test_the_reasons_of_an_incomplete_review_are_told_once_and_not_all_of_many()
 
 def test_a_commit_that_cannot_be_read_is_not_handed_to_anybody() -> None:
     unread = (not_reviewed(1, "its parent is not here"), None)
-    first, second = asyncio.run(AgentDispatcher(answering({})).dispatch(given([unread, assignment(2)])))
+    first, second = asyncio.run(AgentDispatcher(answering({}), judge=judged).dispatch(given([unread, assignment(2)])))
     assert (first.failure, first.reviewed, second.reviewed) == ("its parent is not here", False, True)
 
 
@@ -166,7 +169,7 @@ def test_what_the_source_raises_comes_as_it_is_when_the_begun_reviews_have_ended
         return review()
 
     with pytest.raises(type(error)) as raised:
-        asyncio.run(AgentDispatcher(work).dispatch(broken()))
+        asyncio.run(AgentDispatcher(work, judge=judged).dispatch(broken()))
     assert raised.value is error
     assert len(ended) == 2
 

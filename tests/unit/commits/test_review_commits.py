@@ -10,7 +10,7 @@ import pytest
 
 from codeloupe import Runtime
 from codeloupe.commits.categories import tables
-from codeloupe.commits.sweep import scope_of, with_whole_days
+from codeloupe.commits.queries import scope_of, with_whole_days
 from codeloupe.config.schema import Settings
 from codeloupe.errors import AgentError, Crashed, NotInstalled, RevisionError, TimedOut
 from codeloupe.history import opened_history

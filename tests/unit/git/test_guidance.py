@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from codeloupe.errors import NotARepository, StoreError
+from codeloupe.git import identity as names_of_repositories
 from codeloupe.git.guidance import guidance_changed, read_guidance, read_intent
 from codeloupe.git.identity import find_identity, read_checkout, same_address
 from codeloupe.git.repository import open_repository
@@ -23,6 +24,7 @@ from codeloupe.model.scope import (
     StagedScope,
     UncommittedScope,
 )
+from tests.identity_memory import Memory
 from tests.repository import GitRepository
 
 LINK = "symbolic links are not followed"
@@ -195,23 +197,10 @@ def test_trailers_that_name_people_are_left_out_and_others_stay(repository: GitR
     assert _read_intent(repository, CommitScope("HEAD")).messages == ("Why: because.\nFixes: #12",)
 
 
-class Memory:
-    """Remembers roots, and how often it was asked and told."""
-
-    def __init__(self) -> None:
-        self.roots: dict[bytes, str] = {}
-        self.told = 0
-
-    def root_of(self, place: bytes, found: str | None = None) -> str | None:
-        self.told += found is not None
-        self.roots |= {} if found is None else {place: found}
-        return self.roots.get(place)
-
-
 def identity(path: Path, memory: Any = None) -> RepositoryIdentity:
     """Found alone; with what is checked out it must be the same."""
-    found = asyncio.run(find_identity(path, (memory or Memory()).root_of))
-    assert asyncio.run(read_checkout(path, (memory or Memory()).root_of)).identity == found
+    found = asyncio.run(find_identity(path, memory or Memory()))
+    assert asyncio.run(read_checkout(path, memory or Memory())).identity == found
     return found
 
 
@@ -262,16 +251,16 @@ def test_a_password_in_the_address_of_the_origin_is_in_no_name(shop: GitReposito
 
 
 def test_the_branch_is_told_where_there_is_one(shop: GitRepository, tmp_path: Path) -> None:
-    assert asyncio.run(read_checkout(shop.path, Memory().root_of)).branch == "main"
+    assert asyncio.run(read_checkout(shop.path, Memory())).branch == "main"
     shop.git("checkout", "--quiet", "--detach")
-    assert asyncio.run(read_checkout(shop.path, Memory().root_of)).branch is None
-    assert asyncio.run(read_checkout(tmp_path, Memory().root_of)).branch is None
+    assert asyncio.run(read_checkout(shop.path, Memory())).branch is None
+    assert asyncio.run(read_checkout(tmp_path, Memory())).branch is None
 
 
 def test_a_repository_goes_by_its_root_commit_wherever_it_lies(shop: GitRepository, tmp_path: Path) -> None:
     found = identity(shop.path)
     root = shop.git("rev-list", "--max-parents=0", "HEAD").decode().strip()
-    assert (found.names[0], found.label) == (f"root:{root}", "repository")
+    assert (found.names[0], found.label) == (f"commit:{root}", "repository")
     (shop.path / "deep" / "er").mkdir(parents=True)
     shop.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "tree"))
     assert identity(shop.path / "deep" / "er").names == found.names == identity(tmp_path / "tree").names
@@ -294,11 +283,35 @@ def test_merged_histories_go_by_the_root_of_the_first_parents_which_is_walked_to
     assert identity(shop.path).names[0] != first.names[0]
     shop.git("checkout", "--quiet", "main")
     shop.git("merge", "--quiet", "--allow-unrelated-histories", "-s", "ours", "-m", "both", "side")
-    broken = Mock(**{"root_of.side_effect": StoreError("no room")})
+    broken = Mock()
+    for name in ("commit_of", "remember_commit", "known_commits"):
+        broken.configure_mock(**{f"{name}.side_effect": StoreError("no room")})
     assert identity(shop.path) == identity(shop.path, broken) == first
     for wrong in ("f" * 40, "--help", "", "HEAD"):  # what is remembered may be of another repository
-        memory.roots = dict.fromkeys(memory.roots, wrong)
+        memory.commits = dict.fromkeys(memory.commits, wrong)
         assert identity(shop.path, memory) == first
+
+
+def test_git_walks_only_part_of_a_long_history_for_the_name(
+    shop: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names_of_repositories, "_MOST_SEARCHED", 6)
+    monkeypatch.setattr(names_of_repositories, "_STEPS_BACK", 2)
+    for number in range(3, 10):
+        shop.commit_files({"a.py": f"x = {number}\n"})
+    named = shop.git("rev-parse", "HEAD~2").decode().strip()
+    first = identity(shop.path)
+    assert first.names[0] == f"commit:{named}"
+    # A clone that is ahead, and a fork that is behind, have the commit too.
+    for number in range(3):
+        shop.commit_files({"b.py": f"x = {number}\n"})
+    clone = cloned(shop, tmp_path / "clone")
+    assert identity(clone, Memory(named)).names[0] == first.names[0]
+    shop.git("reset", "--quiet", "--hard", named)
+    assert identity(shop.path, Memory(named)).names[0] == first.names[0]
+    # Nothing further back is looked at.
+    early = shop.git("rev-parse", "HEAD~7").decode().strip()
+    assert identity(shop.path, Memory(early)).names[0] != f"commit:{early}"
 
 
 def test_ways_to_write_one_address() -> None:

@@ -27,6 +27,7 @@ from codeloupe.model.sweep import CommitQuery
 from tests.diff_checks import read_scope
 from tests.endings import PATIENCE_SECONDS, comes_to_pass
 from tests.hostile_repository import arm, make_trap
+from tests.identity_memory import Memory
 from tests.pull_material import Forge, forge_with_topic
 from tests.pull_server import Instead, PullServer
 from tests.repository import GitRepository
@@ -162,10 +163,10 @@ class TestWhatAJobGets:
             assert history_of(place) == history_of(clone)
             assert [entry.name for entry in place.iterdir()] == [".git"]
             assert place.parent.stat().st_mode & 0o777 == 0o700
-            identities = [asyncio.run(find_identity(each, lambda *_: None)) for each in (place, clone)]
+            identities = [asyncio.run(find_identity(each, Memory())) for each in (place, clone)]
             # The third name is the place on the disk.
             assert identities[0].names[:2] == identities[1].names[:2]
-            assert identities[0].names[0].startswith("root:")
+            assert identities[0].names[0].startswith("commit:")
             assert identities[0].label == identities[1].label == "shop"
             git(place, "update-ref", "refs/heads/by-the-job", "HEAD")
             return place

@@ -378,7 +378,7 @@ class TestEdges:
         if isinstance(request_, CommitScope):
             committed.commit()
         # The real limit is 2 GiB.
-        monkeypatch.setattr(command, "_MAX_OUTPUT_BYTES", 100_000)
+        monkeypatch.setattr(command, "MAX_OUTPUT_BYTES", 100_000)
         change = _read(committed.path, request_)
         assert [file.path for file in change.files] == ["a.py"]
         assert change.unreadable == (("image.bin", "binary, and too large to inspect"),)

@@ -8,6 +8,7 @@ import pytest
 
 from codeloupe.errors import GitFailed, NotARepository, ProgramNotFound, RevisionError
 from codeloupe.git.command import Place, failure, git_for_user, git_version, try_git
+from codeloupe.git.objects import read_blobs
 from codeloupe.git.repository import (
     BaseBranch,
     Head,
@@ -16,7 +17,6 @@ from codeloupe.git.repository import (
     find_base_branch,
     merge_base,
     open_repository,
-    read_blobs,
     read_file_at,
     read_head,
     resolve,

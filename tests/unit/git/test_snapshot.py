@@ -17,7 +17,6 @@ from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope
 from codeloupe.git.snapshot import (
     apply_hunks,
-    empty_directory,
     exported,
     exported_tree,
     list_head_files,
@@ -28,6 +27,7 @@ from codeloupe.git.snapshot import (
 )
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.scope import CommitScope, ScopeRequest, StagedScope, UncommittedScope
+from codeloupe.system.directories import temporary_directory
 from tests.repository import GitRepository
 from tests.rows import each
 
@@ -222,7 +222,7 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
 
 @each("name", ["", "/", "/etc/x", "../x", "a/../x", "a/./x", "a//x", ".git/x", "a/.Git", "a/", "n\0ul"])
 def test_no_path_leads_out_of_a_directory_of_ours(name: str) -> None:
-    with empty_directory() as root:
+    with temporary_directory() as root:
         with pytest.raises(ValueError, match="leaves the tree"):
             write_file(root, name, b"x")
         assert place_of(root, name) is None
@@ -230,7 +230,7 @@ def test_no_path_leads_out_of_a_directory_of_ours(name: str) -> None:
 
 
 def test_a_file_is_not_written_twice_nor_through_a_link() -> None:
-    with empty_directory() as root:
+    with temporary_directory() as root:
         write_file(root, "a/b.py", b"first")
         with pytest.raises(FileExistsError):
             write_file(root, "a/b.py", b"second")

@@ -203,9 +203,10 @@ class TestWriting:
         assert database.select("PRAGMA foreign_key_check") == []
 
     def test_a_name_for_a_place_is_remembered(self, history: DatabaseHistory) -> None:
-        assert history.root_of(b"/a\xff") is None
-        for root in ("a" * 40, "b" * 40):
-            assert history.root_of(b"/a\xff", root) == history.root_of(b"/a\xff") == root
+        assert history.commit_of(b"/a\xff") is None
+        for commit in ("a" * 40, "b" * 40):
+            history.remember_commit(b"/a\xff", commit)
+            assert history.commit_of(b"/a\xff") == commit
 
 
 @each("version", range(len(MIGRATIONS) + 1))

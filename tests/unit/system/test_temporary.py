@@ -1,9 +1,11 @@
 """Directories for the time of one piece of work, and the removal of trees, whatever is in them."""
 
+import asyncio
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +13,15 @@ import pytest
 
 from codeloupe.errors import UsageError
 from codeloupe.system import directories
-from codeloupe.system.directories import locked_folder, remove_abandoned, remove_tree, temporary_directory
+from codeloupe.system.directories import (
+    locked_folder,
+    numbered_folder,
+    remove_abandoned,
+    remove_tree,
+    temporary_directory,
+    temporary_folder,
+)
+from tests.rows import each
 from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound
 
 pytestmark = pytest.mark.program
@@ -59,6 +69,57 @@ def test_it_is_empty_for_this_user_alone_and_gone_afterwards_whatever_was_left_i
         make_deep(directory, 1_050, name="deep")
         raise KeyboardInterrupt
     assert names_in(place()) == []
+
+
+def test_a_folder_is_removed_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[tuple[str, bool]] = []
+
+    def remove(directory: Path) -> None:
+        removed.append((directory.name, threading.current_thread() is threading.main_thread()))
+        remove_tree(directory)
+
+    monkeypatch.setattr(directories, "remove_tree", remove)
+
+    async def go() -> list[str]:
+        async with temporary_folder() as folder:
+            async with numbered_folder(folder) as inner, numbered_folder(folder) as other:
+                (inner / "file").write_text("x")
+                assert names_in(folder) == sorted([inner.name, other.name])
+            return [other.name, inner.name, folder.name]
+
+    names = asyncio.run(go())
+    assert removed == [(name, False) for name in names]
+    assert names_in(place()) == []
+
+
+@each("failure", [ValueError, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_folder_is_removed_after_a_failure(failure: type[BaseException]) -> None:
+    async def go() -> None:
+        async with temporary_folder() as folder, numbered_folder(folder) as inner:
+            (inner / "file").write_text("x")
+            raise failure
+
+    with pytest.raises(failure):
+        asyncio.run(go())
+    assert names_in(place()) == []
+
+
+def test_a_folder_is_removed_if_its_maker_is_cancelled_at_any_moment() -> None:
+    async def work() -> None:
+        async with temporary_folder() as folder, numbered_folder(folder):
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    async def go() -> None:
+        for steps in range(12):
+            task = asyncio.create_task(work())
+            for _ in range(steps):
+                await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert names_in(place()) == []
+
+    asyncio.run(go())
 
 
 def test_what_a_killed_process_left_goes_with_the_next_run_and_what_somebody_works_in_stays() -> None:
