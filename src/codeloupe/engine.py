@@ -324,13 +324,13 @@ def _announce(job: Job, remarks: Sequence[ReviewError], emit: EventSink, *, only
 def _saved(outcome: Review, job: Job, team: Team, conditions: str) -> Saved:
     """Return what is stored with a review; a round without agents passes on what agents have covered of this change."""
     earlier = job.earlier
-    still_covered = names_of(job.plan.files).intersection(earlier.seen)
-    saved = Saved(
-        repo=team.repo, terms=earlier.terms or conditions, seen=tuple(sorted(still_covered)), checkout=earlier.checkout
-    )
-    if not team.has_agents:
+    saved = Saved(repo=team.repo, terms=earlier.terms or conditions, checkout=earlier.checkout)
+    if team.has_agents:
+        return replace(saved, terms=conditions, seen=_covered(job, outcome), prompt_version=PROMPT_VERSION)
+    if not earlier.seen:
         return saved
-    return replace(saved, terms=conditions, seen=_covered(job, outcome), prompt_version=PROMPT_VERSION)
+    still_covered = names_of(job.plan.files).intersection(earlier.seen)
+    return replace(saved, seen=tuple(sorted(still_covered)))
 
 
 def _covered(job: Job, outcome: Review) -> tuple[str, ...]:

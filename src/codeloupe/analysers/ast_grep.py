@@ -202,14 +202,15 @@ class _Copies:
         """Copy the files of a target."""
         for path in target.files:
             try:
-                self._add(path, read_regular_file(target.root / path), trusted=target.trusted)
+                self._add(target.root, path, trusted=target.trusted)
             except OSError as error:
                 self.failed[path] = f"it cannot be read: {error.strerror}"
             # Many files must not block the rest of the review.
             await asyncio.sleep(0)
 
-    def _add(self, path: str, content: bytes, *, trusted: bool) -> None:
+    def _add(self, root: Path, path: str, *, trusted: bool) -> None:
         """Copy one file, unless it is empty, is of no language with rules, or cannot be scanned."""
+        content = read_regular_file(root / path)
         language = language_of(path, content)
         if language is None or not content:
             return
@@ -227,21 +228,23 @@ class _Copies:
         elif text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
             # A translation file of Qt Linguist is also named `.ts`.
             return
-        uncommented = text.replace(_IGNORE, "ast-grep_ignore")
         self._languages.add(language)
-        if trusted and text != uncommented:
-            self._write(path, language, text)
-            name = self._write(path, language, uncommented)
-            self._commented[name] = text
-        else:
-            self._write(path, language, uncommented)
+        uncommented = text.replace(_IGNORE, "ast-grep_ignore")
+        if uncommented.encode("utf-8") == content:
+            programs.link_or_copy(root / path, self._new_copy(path, language), content)
+            return
+        if trusted and uncommented != text:
+            self._new_copy(path, language).write_bytes(text.encode("utf-8"))
+        without_comments = self._new_copy(path, language)
+        without_comments.write_bytes(uncommented.encode("utf-8"))
+        if trusted and uncommented != text:
+            self._commented[without_comments.name] = text
 
-    def _write(self, path: str, language: str, text: str) -> str:
-        """Write one copy and return its name."""
-        name = f"{len(self.files)}{EXTENSIONS[language]}"
-        (self._directory / name).write_bytes(text.encode("utf-8"))
-        self.files[name] = path
-        return name
+    def _new_copy(self, path: str, language: str) -> Path:
+        """Return the place for another copy of a file."""
+        copy = self._directory / f"{len(self.files)}{EXTENSIONS[language]}"
+        self.files[copy.name] = path
+        return copy
 
     def write_configuration(self) -> None:
         """Write the rules for the languages of the copies, and a configuration.

@@ -404,10 +404,11 @@ def _link_files(target: AnalysisTarget, directory: Path, failed: dict[str, str])
         else:
             name = f"{index}.py"
         try:
-            linked[name] = _File(file, read_regular_file(path))
+            content = read_regular_file(path)
         except OSError as error:
             failed[file] = f"cannot be read: {error.strerror}"
             continue
+        linked[name] = _File(file, content)
         (directory / name).parent.mkdir(exist_ok=True)
-        (directory / name).symlink_to(path)
+        programs.link_or_copy(path, directory / name, content)
     return linked
