@@ -11,7 +11,7 @@ DEFECTS = {"T": 19, "X": 4, "L": 7, "P": 8, "V": 17, "U": 10}
 # Found in later examinations.
 LATER = {
     *(f"F{number}" for number in range(1, 14)),
-    *("N4", "N6", "N7", "M1", "W1", "A1", "A2", "A3", "A4", "A6", "A7", "A8"),
+    *("N3", "N4", "N6", "N7", "M1", "W1", "A1", "A2", "A3", "A4", "A6", "A7", "A8"),
     *(f"E{number}" for number in range(1, 27) if number not in {5, 23}),
 }
 MARK = re.compile(r"""requirement\((?:id=)?["']([A-Z]\d{1,2})["']\)""")

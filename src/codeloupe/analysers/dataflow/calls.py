@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from codeloupe.analysers.dataflow.expressions import is_request
-from codeloupe.analysers.dataflow.harms import Harm
+from codeloupe.analysers.dataflow.harms import JUDGED_CALLS, Harm
 from codeloupe.analysers.dataflow.knowledge import (
     DATABASE_NAMES,
     HARMLESS_HASH,
@@ -39,8 +39,6 @@ from codeloupe.analysers.dataflow.values import (
 
 # A function is read when it is first called, up to this many functions deep.
 _DEEPEST_CALL = 6
-# Harms of which ruff judges each call by itself.
-_JUDGED_CALLS = (Harm.SHELL, Harm.CODE, Harm.OBJECT)
 
 
 class Calls(Results):
@@ -101,7 +99,7 @@ class Calls(Results):
     def _check_arguments(self, call: Call, harm: Harm, arguments: list[Value]) -> None:
         for argument in arguments:
             self._check_argument(call, harm, argument)
-            if harm in _JUDGED_CALLS:
+            if harm in JUDGED_CALLS:
                 self.judge(call.node, harm, argument)
 
     def _check_argument(self, call: Call, harm: Harm, value: Value) -> None:

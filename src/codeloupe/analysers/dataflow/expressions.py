@@ -27,6 +27,7 @@ from codeloupe.analysers.dataflow.values import (
     ENUM_MEMBER,
     ENVIRONMENT,
     HARMLESS,
+    MODEL_OPTIONS,
     NOTHING_KNOWN,
     REQUEST,
     UNKNOWN,
@@ -264,23 +265,17 @@ class Expressions:
         name = node.attr
         if is_request(base):
             return _request_part(name, node.lineno)
-        kind = base.function if isinstance(base.function, ClassNotes) else None
-        if kind is not None and isinstance(base.items, dict):
-            return base.items.get(name) or _field(kind, name, base.items.get("**", NOTHING_KNOWN))
-        if kind is not None and name in kind.attributes and kind.attributes[name].harmless:
-            return kind.attributes[name]
+        if isinstance(base.function, ClassNotes):
+            member = _member(base.function, base, name)
+            if member is not None:
+                return member
         if base.path == ENUM_MEMBER and name in ("name", "value"):
             return base.but(path="")
+        if name == "_meta" or base.path == MODEL_OPTIONS:
+            return HARMLESS.but(path=MODEL_OPTIONS)
         if not base.origins:
             return Value(path=f"{base.path}.{name}") if base.path else NOTHING_KNOWN
-        if name in WITHOUT_TEXT:
-            return NOTHING_KNOWN
-        if base.path == UPLOAD and name in ("file", "stream"):
-            return base
-        if base.path.startswith("pathlib.") and name in ("name", "stem", "suffix"):
-            base = base.but_safe(_PATH)
-        found = base.but(const=UNKNOWN, items=None, path="", prefix="", function=None)
-        return found if kind is None else _field(kind, name, found)
+        return _part_of_outside_data(base, name)
 
     def _subscript(self, node: ast.Subscript) -> Value:
         base = self.value(node.value)
@@ -434,6 +429,28 @@ def _request_part(name: str, line: int) -> Value:
     if name in ("json", "get_json"):
         return part.but_safe(_HTML)
     return part.but(path=UPLOAD) if name in ("files", "FILES") else part
+
+
+def _member(kind: ClassNotes, base: Value, name: str) -> Value | None:
+    """Return a field of an object of this module's class or a constant of the class, or None if it is unknown."""
+    if isinstance(base.items, dict):
+        return base.items.get(name) or _field(kind, name, base.items.get("**", NOTHING_KNOWN))
+    if name in kind.attributes and kind.attributes[name].harmless:
+        return kind.attributes[name]
+    return None
+
+
+def _part_of_outside_data(base: Value, name: str) -> Value:
+    if name in WITHOUT_TEXT:
+        return NOTHING_KNOWN
+    if base.path == UPLOAD and name in ("file", "stream"):
+        return base
+    if base.path.startswith("pathlib.") and name in ("name", "stem", "suffix"):
+        base = base.but_safe(_PATH)
+    found = base.but(const=UNKNOWN, items=None, path="", prefix="", function=None)
+    if isinstance(base.function, ClassNotes):
+        return _field(base.function, name, found)
+    return found
 
 
 def environment_variable(key: Value, line: int) -> Value:

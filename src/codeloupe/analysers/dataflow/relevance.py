@@ -12,7 +12,7 @@ import re
 from collections.abc import Set as AbstractSet
 
 from codeloupe.analysers.dataflow.graph import reachable, turned
-from codeloupe.analysers.dataflow.harms import Harm
+from codeloupe.analysers.dataflow.harms import JUDGED_CALLS, Harm
 from codeloupe.analysers.dataflow.knowledge import (
     LXML_FUNCTIONS,
     NETWORK_METHODS,
@@ -37,8 +37,6 @@ _PAGE_FRAMEWORKS = frozenset({"flask", "quart", "bottle"})
 _HANDLER_CLASS = regex(r"\bclass\b[^:]*(?:RequestHandler|View|Resource|HTTPEndpoint)")
 _DECORATOR = regex(r"^[ \t]*@.*", re.MULTILINE)
 _WORD = regex(r"\w+")
-# Calls that ruff reports as well, and that are judged even without a flow.
-_JUDGED_HARMS = frozenset({Harm.SHELL, Harm.CODE, Harm.OBJECT})
 
 
 class _SinkWords:
@@ -82,7 +80,7 @@ _ALL_SINKS.functions |= {"start_response", "Location", "HTMLResponse", "XMLParse
 _ALL_SINKS.methods |= {"save", "set_cookie", "HTMLResponse", "XMLParser", "make_parser", "setFeature"}
 _ALL_SINKS.of_module["pathlib"] = set(PATH_METHODS)
 _ALL_SINKS.of_module["lxml"] = set(LXML_FUNCTIONS)
-_JUDGED_SINKS = _SinkWords(_JUDGED_HARMS)
+_JUDGED_SINKS = _SinkWords(JUDGED_CALLS)
 
 
 def parts_to_read(outline: Outline, added: AbstractSet[int]) -> set[int] | None:

@@ -18,6 +18,8 @@ ENVIRONMENT = "<environ>"
 UPLOAD = "<upload>"
 UNSAFE_PARSER = "<parser that resolves entities>"
 ENUM_MEMBER = "<enum member>"
+# The options of a model of Django, such as its table: they are part of the program.
+MODEL_OPTIONS = "<model options>"
 
 _MOST_ITEMS = 40
 _MOST_ORIGINS = 4
