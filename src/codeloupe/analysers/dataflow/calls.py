@@ -155,8 +155,8 @@ class Calls(Results):
 
     def _check_hash(self, call: Call) -> None:
         """Silence ruff about a weak hash if the names around it speak of caches or checksums, and of no secret."""
-        arguments = [ast.unparse(argument)[:60] for argument in call.node.args]
-        words = " ".join([*self.context, *arguments])
+        nearby = [ast.unparse(node)[:60] for node in (*self.targets, *call.node.args)]
+        words = " ".join([*self.context, *nearby])
         if HARMLESS_HASH.search(words) and not SECRET_HASH.search(words):
             self.notes.quiet[call.line].add("S324")
 

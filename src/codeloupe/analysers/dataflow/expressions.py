@@ -81,7 +81,8 @@ def is_request(value: Value) -> bool:
 class Expressions:
     """The values of expressions in one function, or in the statements of the module.
 
-    `env` contains the variables, `notes` everything known about the module. `context` are the names around the code.
+    `env` contains the variables, `notes` everything known about the module. `context` are the names of the function and
+    its class, `targets` the targets of the assignment that is being read.
     `sinks` collects the parameters that reach a sink, `returned` the returned values. `shared` are names that the
     function declares as `global`. `address_of` maps the parts of an address to the text they were made from.
     `depth` counts the functions that are being read.
@@ -92,6 +93,7 @@ class Expressions:
         self.env = env
         self.owner = owner
         self.context: tuple[str, ...] = ()
+        self.targets: list[ast.expr] = []
         self.sinks: list[ParameterSink] = []
         self.returned: list[Value] = []
         self.shared: set[str] = set()
@@ -251,7 +253,7 @@ class Expressions:
         if owner is None or not isinstance(node.value, ast.Name) or node.value.id not in ("self", "cls"):
             return self.attribute_of(self.value(node.value), node)
         name = f"self.{node.attr}"
-        known = self.env.get(name) or owner.attributes.get(node.attr)
+        known = self.env.get(name) or owner.attributes.get(node.attr) or owner.constant(node.attr)
         if known is not None:
             return known
         if owner.kind == "handler" and node.attr in ("path", "headers", "rfile", "requestline"):
@@ -435,9 +437,7 @@ def _member(kind: ClassNotes, base: Value, name: str) -> Value | None:
     """Return a field of an object of this module's class or a constant of the class, or None if it is unknown."""
     if isinstance(base.items, dict):
         return base.items.get(name) or _field(kind, name, base.items.get("**", NOTHING_KNOWN))
-    if name in kind.attributes and kind.attributes[name].harmless:
-        return kind.attributes[name]
-    return None
+    return kind.constant(name)
 
 
 def _part_of_outside_data(base: Value, name: str) -> Value:

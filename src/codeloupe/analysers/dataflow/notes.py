@@ -51,8 +51,9 @@ class Summary(NamedTuple):
 class ClassNotes:
     """One class of the module.
 
-    `kind` says which web server calls its methods: `handler`, `tornado`, `view` or nothing. `attributes` are its
-    constants and the outside data that methods store in objects. `made` is what `__init__` stores in a new object.
+    `kind` says which web server calls its methods: `handler`, `tornado`, `view` or nothing. `constants` are harmless
+    values in its body. `attributes` is the outside data that methods store in objects, and `made` everything that
+    `__init__` stores in a new object.
     """
 
     def __init__(self, node: ast.ClassDef, *, kind: str, is_enum: bool) -> None:
@@ -60,11 +61,24 @@ class ClassNotes:
         self.kind = kind
         self.is_enum = is_enum
         self.methods: dict[str, Function] = {}
+        self.constants: Environment = {}
         self.attributes: Environment = {}
         self.made: Environment = {}
+        self._assigned: set[str] | None = None
         for item in node.body:
             if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 self.methods[item.name] = item
+
+    def constant(self, name: str) -> Value | None:
+        """Return a constant of the class, or None if the class assigns it again or has none of this name."""
+        if name not in self.constants:
+            return None
+        if self._assigned is None:
+            self._assigned = set()
+            for part in ast.walk(self.node):
+                if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+                    self._assigned.add(part.attr)
+        return None if name in self._assigned else self.constants[name]
 
 
 class Notes:

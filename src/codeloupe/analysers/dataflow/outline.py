@@ -162,7 +162,9 @@ class Outline:
         self.module_lines = finder.module_lines
         self.class_lines = finder.class_lines
         self.imports = finder.imports
-        self.imported_modules = {_WORD.findall(line)[1] for line in self.imports}
+        self.imported_modules: set[str] = set()
+        for statement in self.imports:
+            self.imported_modules.update(_modules_in(statement))
         self.global_names: set[str] = set()
         if "global " in code:
             self.global_names.update(_WORD.findall(" ".join(_GLOBAL.findall(code))))
@@ -233,6 +235,13 @@ class Outline:
                 for member, parts in in_class[line].items():
                     members.setdefault(member, set()).update(parts)
         return members
+
+
+def _modules_in(statement: str) -> list[str]:
+    """Return the first names of the modules in the first line of an import statement."""
+    keyword, _, rest = statement.partition(" ")
+    names = rest.split(",") if keyword == "import" else [rest]
+    return [re.split(r"\W", name.strip(), maxsplit=1)[0] for name in names]
 
 
 def _parts_named(words: set[str], parts_by_name: dict[str, set[int]]) -> set[int]:

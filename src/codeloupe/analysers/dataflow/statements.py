@@ -110,11 +110,10 @@ class Reader(Calls):
         self.shared.update(node.names)
 
     def _assignment(self, node: ast.Assign) -> None:
-        targets = tuple(ast.unparse(target)[:60] for target in node.targets)
-        around = self.context[:2]
-        self.context = around + targets
+        around = self.targets
+        self.targets = node.targets
         value = self.value(node.value)
-        self.context = around
+        self.targets = around
         for target in node.targets:
             self._assign(node, target, value)
             if isinstance(target, ast.Name) and isinstance(node.value, ast.Call):
@@ -218,11 +217,15 @@ class Reader(Calls):
         if len(ends) == 1:
             return ends[0]
         self.notes.spend(len(ends) * len(ends[0]) // 4)
-        values: dict[str, list[Value]] = {}
-        for env in ends:
+        joined = dict(ends[0])
+        changed: dict[str, None] = {}
+        for env in ends[1:]:
             for name, value in env.items():
-                values.setdefault(name, []).append(value)
-        return {name: join(several) for name, several in values.items()}
+                if joined.get(name) is not value:
+                    changed[name] = None
+        for name in changed:
+            joined[name] = join([env[name] for env in ends if name in env])
+        return joined
 
     def _if(self, node: ast.If) -> None:
         test = self.value(node.test)
@@ -336,12 +339,12 @@ class Reader(Calls):
         elif VIEW_CLASSES.search(bases) or (self.notes.is_django and bases.endswith("View")):
             kind = "view"
         known = ClassNotes(node, kind=kind, is_enum="Enum" in bases)
-        known.attributes = self._constants(node, is_enum=known.is_enum)
+        known.constants = self._constants(node, is_enum=known.is_enum)
         self.notes.classes.append(known)
         self.env[node.name] = Value(path=node.name, function=known)
 
     def _constants(self, node: ast.ClassDef, *, is_enum: bool) -> Environment:
-        """Return the constants of a class: harmless values of its body that no code of the class assigns again."""
+        """Return the harmless values that the body of a class assigns without a call."""
         around = self.env
         self.env = dict(around)
         names: list[str] = []
@@ -355,10 +358,6 @@ class Reader(Calls):
                         names.append(target.id)
         constants = {name: self.env[name] for name in names if self.env[name].harmless}
         self.env = around
-        if constants:
-            for part in ast.walk(node):
-                if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
-                    constants.pop(part.attr, None)
         if is_enum:
             return {name: value.but(path=ENUM_MEMBER) for name, value in constants.items()}
         return constants
