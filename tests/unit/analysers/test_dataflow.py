@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from codeloupe.analysers.dataflow import analyser, worker
 from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
 from codeloupe.analysers.dataflow.harms import MEANINGS, Harm
 from codeloupe.analysers.dataflow.syntax import parse
 from codeloupe.analysers.dataflow.worker import examine
 from codeloupe.analysers.interface import AnalyserReport
+from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
 from tests.unit.analysers.written import Files, analyse
 
@@ -153,3 +155,59 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: P
     report = follow(tmp_path, {"a.py": deep, "b.py": VIEW})
     assert report.failed == {"a.py": "its code is nested too deeply for the data flow analysis"}
     assert [issue.file for issue in report.issues] == ["b.py"]
+
+
+MORTAL = f"""#!{sys.executable}
+import json, os, signal, sys
+for header in sys.stdin.buffer:
+    request = json.loads(header)
+    sys.stdin.buffer.read(request["size"])
+    if request["file"].startswith("bad"):
+        sys.stdout.write('{{"file":')
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    place = {{"harm": "py-sql-injection", "line_start": 1, "line_end": 1, "body": "b"}}
+    answer = {{"file": request["file"], "issues": [place], "quiet": {{}}, "failed": ""}}
+    sys.stdout.write(json.dumps(answer) + "\\n")
+    sys.stdout.flush()
+"""
+
+
+@pytest.mark.program
+def test_files_that_kill_a_worker_are_named_and_the_others_are_read(tmp_path: Path) -> None:
+    program = tmp_path / "mortal"
+    program.write_text(MORTAL, encoding="utf-8")
+    program.chmod(0o700)
+    names = ("a.py", "bad1.py", "b.py", "c.py", "bad2.py", "d.py")
+    files = {name: VIEW * (number + 1) for number, name in enumerate(names)}
+    report = analyse(DataflowAnalyser(program=str(program)), tmp_path, files)
+    assert report.failed == dict.fromkeys(("bad1.py", "bad2.py"), "dataflow died of signal 9")
+    assert [issue.file for issue in report.issues] == ["a.py", "b.py", "c.py", "d.py"]
+
+
+@pytest.mark.program
+def test_a_worker_that_gives_no_answer_is_a_failure(tmp_path: Path) -> None:
+    for number, script in enumerate(("#!/bin/sh\nexit 3\n", "#!/bin/sh\nexit 0\n", "#!/bin/sh\necho words\n")):
+        program = tmp_path / f"silent{number}"
+        program.write_text(script, encoding="utf-8")
+        program.chmod(0o700)
+        with pytest.raises(AnalyserFailed, match="no answer that can be read"):
+            analyse(DataflowAnalyser(program=str(program)), tmp_path, {"a.py": VIEW})
+
+
+def test_files_are_shared_among_the_usable_cores_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analyser, "_usable_cores", lambda: 2)
+    sizes = (500_000, 10, 300_000, 250_000, 20)
+    files = [analyser._File(str(size), b" " * size, ()) for size in sizes]
+    shares = [[file.name for file in share] for share in analyser._shares(files)]
+    assert shares == [["500000", "20", "10"], ["300000", "250000"]]
+    assert len(analyser._shares(files[1:2])) == 1
+    assert analyser._shares([]) == []
+
+
+def test_a_file_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(_: str) -> None:
+        worker._stop()
+
+    monkeypatch.setattr(worker, "parse", parse)
+    assert "did not finish within" in examine("a.py", VIEW.encode(), all_lines(VIEW))["failed"]

@@ -178,7 +178,8 @@ class Outline:
         self.names = imports.names | imports.attributes | self.module_words.names
         for part in self.parts:
             part.text = "\n".join(self.lines[part.start - 1 : part.end - 1])
-            part.words = Words(part.text, aliases)
+            # A function that is called `request` does not get one by its name.
+            part.words = Words(part.text.replace(f"def {part.name}", "def", 1), aliases)
             self.names |= part.words.names
             if part.class_line and "self" in part.words.names:
                 part.assigns = _assigned_attributes(part.text)
@@ -264,32 +265,29 @@ def _assigned_attributes(text: str) -> set[str]:
 
 
 def _without_comments(text: str) -> tuple[str, set[int]]:
-    """Return a text without comments and without strings at the start of a line, and the lines inside other strings.
+    """Return a text without comments and without long strings at the start of a line, and the lines inside of strings.
 
-    A string at the start of a line is a documentation string, or an argument without code in it.
+    A long string at the start of a line is a documentation string, or an argument without code in it.
     """
     kept: list[str] = []
     inside: set[int] = set()
     line = 1
     position = 0
     for token in _COMMENT_OR_STRING.finditer(text):
-        start = token.start()
         string = token[0]
-        is_comment = string[0] == "#"
-        breaks = 0 if is_comment else string.count("\n")
-        if not is_comment and not breaks:
+        is_long = string.startswith(('"""', "'''"))
+        breaks = string.count("\n")
+        if string[0] != "#" and not is_long and not breaks:
             continue
-        before = text[position:start]
+        before = text[position : token.start()]
         kept.append(before)
         line += before.count("\n")
-        if not is_comment:
-            is_first = not before.rpartition("\n")[2].strip() and "\n" in before
-            if is_first:
-                kept.append("''" + "\n" * breaks)
-            else:
-                kept.append(string)
-            inside.update(range(line + 1, line + breaks + 1))
-            line += breaks
+        if is_long and (not before or before.rpartition("\n")[2].isspace() or before.endswith("\n")):
+            kept.append("''" + "\n" * breaks)
+        elif string[0] != "#":
+            kept.append(string)
+        inside.update(range(line + 1, line + breaks + 1))
+        line += breaks
         position = token.end()
     kept.append(text[position:])
     return "".join(kept), inside
