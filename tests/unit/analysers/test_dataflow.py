@@ -134,6 +134,13 @@ HOSTILE = {
     "huge numbers": "x = 9 ** 9 ** 9\ny = 'a' * 10 ** 12\nz = 1 << 10 ** 9\n",
     "nested strings": "x = " + "f'{" * 60 + "1" + "}'" * 60 + "\n",
     "not text": "\x00\ufffe",
+    "escaped quotes": "\\'" * 200_000,
+    "open string": 'x = """' + "\\a" * 200_000,
+    "attributes in one line": "class A:\n  def f(self):\n    " + "self.a;" * 60_000,
+    "functions that use all others": "".join(
+        f"def f{i}(): {' '.join(f'f{j}' for j in range(200))}\n" for i in range(200)
+    ),
+    "many classes": "".join(f"class A{i}(View):\n  def f(self): eval(a)\n" for i in range(3000)),
 }
 
 

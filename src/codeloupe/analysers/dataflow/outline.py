@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from codeloupe.analysers.dataflow.graph import groups_in_order
 from codeloupe.system.regex import regex
 
+# A string that does not end is read to its last possible character, so that no text is searched twice.
 _COMMENT_OR_STRING = regex(
     r"""\#[^\n]*
-    |\"\"\"(?:[^"\\]|\\.|"(?!""))*\"\"\"
-    |'''(?:[^'\\]|\\.|'(?!''))*'''
-    |"[^"\\\n]*(?:\\.[^"\\\n]*)*"
-    |'[^'\\\n]*(?:\\.[^'\\\n]*)*'""",
+    |\"\"\"[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*(?:\"\"\")?
+    |'''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*(?:''')?
+    |"[^"\\\n]*(?:\\.[^"\\\n]*)*"?
+    |'[^'\\\n]*(?:\\.[^'\\\n]*)*'?""",
     re.VERBOSE | re.DOTALL,
 )
 _WORD = regex(r"\.?\w+")
@@ -26,7 +27,8 @@ _FUNCTION = regex(r"(?:async[ \t]+)?def[ \t]+(\w+)")
 _CLASS = regex(r"class[ \t]+(\w+)")
 _GLOBAL = regex(r"^[ \t]*global[ \t]+([^#\n]*)", re.MULTILINE)
 _ALIAS = regex(r"\b(\w+)[ \t]+as[ \t]+(\w+)")
-_OWN_ATTRIBUTE = regex(r"self\.(\w+)(?=([^\n]*))")
+_LONGEST_TARGET = 200
+_OWN_ATTRIBUTE = regex(rf"self\.(\w+)(?=([^\n]{{0,{_LONGEST_TARGET}}}))")
 _TARGET_OF_BLOCK = regex(r"\b(?:as|for)[ \t]+\(?self\.(\w+)")
 
 
@@ -161,6 +163,9 @@ class Outline:
         self.parts = finder.parts
         self.module_lines = finder.module_lines
         self.class_lines = finder.class_lines
+        self._first_method_line: dict[int, int] = {}
+        for part in self.parts:
+            self._first_method_line.setdefault(part.class_line, part.start)
         self.imports = finder.imports
         self.imported_modules: set[str] = set()
         for statement in self.imports:
@@ -190,10 +195,7 @@ class Outline:
 
     def class_text(self, class_line: int) -> str:
         """Return the text of a class up to its first method."""
-        for part in self.parts:
-            if part.class_line == class_line:
-                return "\n".join(self.lines[class_line - 1 : part.start - 1])
-        return ""
+        return "\n".join(self.lines[class_line - 1 : self._first_method_line[class_line] - 1])
 
     def _connect(self) -> None:
         by_name: dict[str, set[int]] = {}
@@ -257,7 +259,7 @@ def _assigned_attributes(text: str) -> set[str]:
     assigned: set[str] = set()
     for name, rest in _OWN_ATTRIBUTE.findall(text):
         # An assignment has a `=` in its line, unless the target is one line of a long tuple.
-        if "=" in rest or not rest.strip(" \t,)]"):
+        if "=" in rest or not rest.strip(" \t,)]") or len(rest) == _LONGEST_TARGET:
             assigned.add(name)
     if " self." in text:
         assigned.update(_TARGET_OF_BLOCK.findall(text))
