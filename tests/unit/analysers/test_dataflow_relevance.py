@@ -7,10 +7,11 @@ from textwrap import dedent
 import pytest
 import yaml
 
-from codeloupe.analysers.dataflow import worker
+from codeloupe.analysers.dataflow import analyser, worker
 from codeloupe.analysers.dataflow.outline import Outline
 from codeloupe.analysers.dataflow.relevance import parts_to_read
 from codeloupe.analysers.dataflow.worker import Answer, examine
+from tests.unit.analysers.test_dataflow_quiet import IMPORTS, SAFE
 
 WEAKNESSES = Path(__file__).parents[3] / "bench" / "weaknesses"
 HEAD = "import os, random\nfrom flask import request\nTABLE = 'users'\nSTORE = {}\n"
@@ -149,3 +150,13 @@ def test_functions_are_read_after_those_they_use_at_any_depth() -> None:
     code = f"from flask import request\n{chain}def f30(x):\n    eval(x)\ndef view():\n    f0(request.args['x'])\n"
     answer = examine("a.py", code.encode(), frozenset({code.count("\n")}))
     assert [issue["harm"] for issue in answer["issues"]] == ["py-code-injection"]
+
+
+def test_files_with_anything_to_report_are_worth_a_worker() -> None:
+    safe_sinks = [IMPORTS + dedent(code) for code, _ in SAFE.values()]
+    for code in (*programs(), *safe_sinks):
+        lines = frozenset(range(1, code.count("\n") + 2))
+        answer = examine("a.py", code.encode(), lines)
+        if answer["issues"] or answer["quiet"]:
+            assert analyser._is_worth_reading(code.encode()), code
+    assert not analyser._is_worth_reading(b"x = 1\n")

@@ -10,7 +10,6 @@ from codeloupe.analysers.dataflow.guards import PROVEN, excluded_by
 from codeloupe.analysers.dataflow.harms import ALL_TEXT, Harm
 from codeloupe.analysers.dataflow.knowledge import (
     NUMBER_FORMAT,
-    NUMBERS_ONLY_FORMAT,
     QUERY_TEXT,
     REQUEST_OBJECTS,
     REQUEST_PARTS,
@@ -23,6 +22,7 @@ from codeloupe.analysers.dataflow.knowledge import (
     names_a_secret,
 )
 from codeloupe.analysers.dataflow.notes import ClassNotes, Environment, Flow, Function, Notes, ParameterSink
+from codeloupe.analysers.dataflow.operations import fold, operate
 from codeloupe.analysers.dataflow.values import (
     ENUM_MEMBER,
     ENVIRONMENT,
@@ -37,8 +37,6 @@ from codeloupe.analysers.dataflow.values import (
     concatenate,
     constant,
     container,
-    fill_in,
-    fold,
     join,
     mix,
     outside,
@@ -104,7 +102,7 @@ class Expressions:
     # Findings.
 
     def report(self, harm: Harm, node: ast.expr | ast.stmt, target: str) -> None:
-        """Report code that is harmful whatever the values are."""
+        """Report code that is harmful with any values."""
         first, last = _span(node)
         self.notes.flows[Flow(harm, first, last, target)] = None
 
@@ -307,7 +305,7 @@ class Expressions:
             left = left.left
         result = self.value(left)
         for step in reversed(chain):
-            result = _operation(step, result, self.value(step.right))
+            result = operate(step, result, self.value(step.right))
         self.judge_query(node, result)
         return result
 
@@ -478,40 +476,3 @@ def _field(kind: ClassNotes, name: str, value: Value) -> Value:
             annotation = ast.unparse(item.annotation)[:80]
             return HARMLESS if is_textless_annotation(annotation) else value
     return value
-
-
-def _operation(node: ast.BinOp, left: Value, right: Value) -> Value:
-    folded = fold(node.op, left, right)
-    if folded is not None:
-        return folded
-    kind = type(node.op)
-    has_number = type(left.const) in (int, float) or type(right.const) in (int, float)
-    if has_number and kind in (ast.Add, ast.Sub, ast.Div):
-        return mix([left, right]).number()
-    if kind is ast.Mult:
-        return _repetition(node, left, right)
-    if kind is ast.Mod and (isinstance(left.const, str) or left.path.endswith(".Markup()")):
-        return _percent_format(node, left, right)
-    if kind in (ast.Add, ast.Mod, ast.Div):
-        result = concatenate([left, right], node.lineno)
-        if isinstance(left.items, list) and isinstance(right.items, list):
-            return result.but(items=[*left.items, *right.items])
-        return result
-    return mix([left, right]).number()
-
-
-def _percent_format(node: ast.BinOp, template: Value, right: Value) -> Value:
-    if template.path.endswith(".Markup()"):
-        return fill_in(template, [right], node.lineno)
-    if NUMBERS_ONLY_FORMAT.fullmatch(template.const):
-        return right.number().but(pieces=template.pieces)
-    return concatenate([template, right], node.lineno).but(prefix=template.const.partition("%")[0])
-
-
-def _repetition(node: ast.BinOp, left: Value, right: Value) -> Value:
-    """Return a product. The factor beside a text or a list is a number, which adds no text of its own."""
-    for repeated in (left, right):
-        is_text = isinstance(repeated.const, str)
-        if is_text or isinstance(repeated.items, list):
-            return mix([repeated], node.lineno)
-    return concatenate([left, right], node.lineno)

@@ -36,7 +36,7 @@ Harms = frozenset[Harm]
 NO_HARMS: Harms = frozenset()
 # The harms that text can do.
 ALL_TEXT: Harms = frozenset(Harm) - {Harm.RANDOM, Harm.COOKIE, Harm.TLS, Harm.ASSERT, Harm.TIMING}
-# Harms at calls that ruff reports as well, whatever the arguments are.
+# Harms at calls that ruff reports as well, with any arguments.
 JUDGED_CALLS: Harms = frozenset({Harm.SQL, Harm.SHELL, Harm.CODE, Harm.OBJECT})
 
 

@@ -85,7 +85,7 @@ _JUDGED_SINKS = _SinkWords(JUDGED_CALLS)
 
 def parts_to_read(outline: Outline, added: AbstractSet[int]) -> set[int] | None:
     """Return the parts that must be read for these added lines, or None if nothing can be reported for the file."""
-    file = _File(outline)
+    file = _Vocabulary(outline)
     touched = {index for index, part in enumerate(outline.parts) if _contains(part, added)}
     judged = {index for index in touched if file.is_judged(outline.parts[index])}
     sources, sinks = file.sources_and_sinks()
@@ -112,7 +112,7 @@ def _contains(part: Part, lines: AbstractSet[int]) -> bool:
     return not lines.isdisjoint(range(part.start, part.end))
 
 
-class _File:
+class _Vocabulary:
     """The sources and sinks that the words of a file name."""
 
     def __init__(self, outline: Outline) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from codeloupe.analysers.dataflow.harms import ALL_TEXT, NO_HARMS, Harm, Harms
@@ -25,7 +23,7 @@ _MOST_ITEMS = 40
 _MOST_ORIGINS = 4
 _MOST_LINES = 12
 _MOST_PIECES = 400
-_LONGEST_CONSTANT = 2000
+LONGEST_CONSTANT = 2000
 
 Items = dict[Any, "Value"] | list["Value"]
 
@@ -34,7 +32,7 @@ class Origin(NamedTuple):
     """The place where data came in.
 
     `kind` is `outside`, `random` or `parameter`. The origin `parameter` means data that a caller of the function
-    passes. `safe` are harms that this part of the data cannot do, whatever the caller passes.
+    passes. `safe` are harms that this part of the data cannot do with any argument.
     """
 
     line: int
@@ -169,7 +167,7 @@ NUMBER = Value(safe=ALL_TEXT, harmless=True)
 def constant(value: Any) -> Value:
     """Return the value of a literal."""
     if isinstance(value, bytes):
-        value = value[:_LONGEST_CONSTANT].decode("latin-1")
+        value = value[:LONGEST_CONSTANT].decode("latin-1")
     text = value[:_MOST_PIECES] if isinstance(value, str) else ""
     return Value(const=value, prefix=text, pieces=text, harmless=True)
 
@@ -235,7 +233,7 @@ def concatenate(parts: Sequence[Value], line: int) -> Value:
     """Return the text that consists of these parts, in this order."""
     if all(isinstance(part.const, (str, int)) for part in parts):
         text = "".join(str(part.const) for part in parts)
-        if len(text) <= _LONGEST_CONSTANT:
+        if len(text) <= LONGEST_CONSTANT:
             return constant(text)
     prefix = ""
     for part in parts:
@@ -315,42 +313,3 @@ def _joined_prefix(values: Sequence[Value]) -> str:
     if len(prefixes) > 1:
         prefixes = {value.prefix for value in values if value.origins}
     return prefixes.pop() if len(prefixes) == 1 else ""
-
-
-_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-
-
-def fold(operation: ast.AST, left: Value, right: Value) -> Value | None:
-    """Return the result of an operator on two constants, or None if it is unknown or large."""
-    one = left.const
-    other = right.const
-    are_texts = isinstance(one, str) and isinstance(other, str)
-    if isinstance(operation, (ast.In, ast.NotIn)):
-        if not are_texts:
-            return None
-        return constant((one in other) is isinstance(operation, ast.In))
-    are_numbers = isinstance(one, (int, float)) and isinstance(other, (int, float))
-    if not are_numbers and not (are_texts and isinstance(operation, (ast.Add, ast.Eq, ast.NotEq))):
-        return None
-    calculate = _OPERATORS.get(type(operation))
-    if calculate is None:
-        return None
-    try:
-        result = calculate(one, other)
-    except (ArithmeticError, ValueError, TypeError):
-        return None
-    is_small = len(result) <= _LONGEST_CONSTANT if isinstance(result, str) else abs(result) <= 1 << 64
-    return constant(result) if is_small else None
