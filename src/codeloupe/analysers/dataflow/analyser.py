@@ -25,7 +25,8 @@ _WORDS_WORTH_READING = (
     *(b"req", b"environ", b"handler", b"view", b"resource", b"endpoint", b"recv", b"receive_", b"route", b"websocket"),
     *(b"random", b"cookie", b"cert_none", b"hashlib", b"hmac", b"execute", b"shell", b"subprocess", b"os.", b"popen"),
     *(b"exec(", b"eval(", b"compile(", b"import_module", b"pickle", b"marshal", b"dill", b"yaml", b"joblib", b"shelve"),
-    *(b".get(", b".post(", b".put(", b".patch(", b".delete(", b"select", b"insert", b"rawsql", b"assert"),
+    *(b".get(", b".post(", b".put(", b".patch(", b".delete(", b"select", b"insert", b"assert"),
+    *(b"system(", b"update ", b"delete ", b"replace ", b"rawsql", b"spawn", b"torch", b"pandas", b"timeit", b"runpy"),
 )
 # Fewer bytes than this are read before a second worker has started.
 _BYTES_PER_WORKER = 400_000

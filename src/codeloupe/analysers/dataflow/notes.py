@@ -111,7 +111,7 @@ class Notes:
     def quiet_rules(self) -> dict[int, set[str]]:
         """Return, for each line, the rules of ruff that have nothing to add there.
 
-        A rule is quiet on a line if all its sinks there were followed and are safe, and on each line of a reported flow.
+        A rule is quiet on a line if all its sinks there were followed and are safe, and on each line of a flow.
         """
         quiet = {line: set(rules) for line, rules in self.quiet.items()}
         for (line, harm), is_safe in self.judged.items():
