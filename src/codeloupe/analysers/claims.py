@@ -77,10 +77,10 @@ def claims_of(reports: Reports, snapshot: Path, diffs: Mapping[str, Lines]) -> I
 
 
 def _is_quiet(reported: _Reported, reports: Reports) -> bool:
-    """Return whether another analyser has examined the defect more closely on the line where the issue starts."""
+    """Return whether another analyser has examined the defect more closely on the line of the issue."""
     issue = reported.issue
     for analyser, report in reports:
-        names = report.quiet.get(issue.file, {}).get(issue.line_start, frozenset())
+        names = report.quiet.get(issue.file, {}).get(issue.anchor, frozenset())
         is_named = issue.rule in names or issue.defect in names
         if is_named and analyser != reported.analyser:
             return True

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from codeloupe.analysers.dataflow import analyser, worker
 from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
+from codeloupe.analysers.dataflow.harms import MEANINGS, Harm
 from codeloupe.analysers.dataflow.syntax import parse
-from codeloupe.analysers.dataflow.values import MEANINGS, Harm
-from codeloupe.analysers.dataflow.worker import examine, read_module
+from codeloupe.analysers.dataflow.worker import examine
 from codeloupe.analysers.interface import AnalyserReport
+from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
 from tests.unit.analysers.written import Files, analyse
 
@@ -23,10 +25,19 @@ IMPORTS = (
 )
 
 
+def all_lines(code: str) -> frozenset[int]:
+    return frozenset(range(1, code.count("\n") + 2))
+
+
 def harms(code: str) -> set[str]:
-    tree = parse(code)
-    assert tree is not None, code
-    return {flow.harm.value.removeprefix("py-") for flow in read_module(tree, len(code)).flows}
+    answer = examine("a.py", code.encode(), all_lines(code))
+    assert not answer["failed"], code
+    return {issue["harm"].removeprefix("py-") for issue in answer["issues"]}
+
+
+def quiet_lines(code: str, rule: str) -> set[int]:
+    answer = examine("a.py", code.encode(), all_lines(code))
+    return {line for line, rules in answer["quiet"].items() if rule in rules}
 
 
 def in_view(*lines: str) -> str:
@@ -57,11 +68,10 @@ def test_outside_text_is_followed_to_where_it_does_harm_and_what_makes_it_harmle
 
 def test_ruff_stays_in_force_unless_nothing_from_outside_can_be_in_a_query() -> None:
     found: dict[str, list[str]] = {"quiet": [], "doubtful": []}
-    for code in (code for text in EXAMPLES["queries"].values() for code in modules(text)):
-        notes, line = read_module(parse(code) or pytest.fail(code), len(code)), code.count("\n")
-        found["quiet" if notes.harmless.get((line, Harm.SQL)) or "S608" in notes.quiet[line] else "doubtful"].append(
-            code
-        )
+    for text in EXAMPLES["queries"].values():
+        for code in modules(text):
+            kind = "quiet" if code.count("\n") in quiet_lines(code, Harm.SQL.value) else "doubtful"
+            found[kind].append(code)
     assert found == {kind: modules(text) for kind, text in EXAMPLES["queries"].items()}
 
 
@@ -124,23 +134,87 @@ HOSTILE = {
     "huge numbers": "x = 9 ** 9 ** 9\ny = 'a' * 10 ** 12\nz = 1 << 10 ** 9\n",
     "nested strings": "x = " + "f'{" * 60 + "1" + "}'" * 60 + "\n",
     "not text": "\x00\ufffe",
+    "escaped quotes": "\\'" * 200_000,
+    "open string": 'x = """' + "\\a" * 200_000,
+    "attributes in one line": "class A:\n  def f(self):\n    " + "self.a;" * 60_000,
+    "functions that use all others": "".join(
+        f"def f{i}(): {' '.join(f'f{j}' for j in range(200))}\n" for i in range(200)
+    ),
+    "many classes": "".join(f"class A{i}(View):\n  def f(self): eval(a)\n" for i in range(3000)),
 }
 
 
-def test_hostile_code_is_read_or_refused_within_the_time_limit_of_a_test(tmp_path: Path) -> None:
+def test_hostile_code_is_read_or_refused_within_the_time_limit_of_a_test() -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(3000)
     try:
         for name, code in HOSTILE.items():
-            (tmp_path / "a.py").write_text(code, encoding="utf-8")
-            assert examine(tmp_path, "a.py", frozenset({1})).issues == (), name
+            for everything in (False, True):
+                answer = examine("a.py", code.encode("utf-8", "replace"), frozenset({1}), everything=everything)
+                assert answer["issues"] == [], name
     finally:
         sys.setrecursionlimit(limit)
 
 
 @pytest.mark.program
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
-    deep = "request = " + "-" * 50_000 + "1\n"
+    deep = "request = eval(" + "-" * 50_000 + "1)\n"
     report = follow(tmp_path, {"a.py": deep, "b.py": VIEW})
     assert report.failed == {"a.py": "its code is nested too deeply for the data flow analysis"}
     assert [issue.file for issue in report.issues] == ["b.py"]
+
+
+MORTAL = f"""#!{sys.executable}
+import json, os, signal, sys
+for header in sys.stdin.buffer:
+    request = json.loads(header)
+    sys.stdin.buffer.read(request["size"])
+    if request["file"].startswith("bad"):
+        sys.stdout.write('{{"file":')
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    place = {{"harm": "py-sql-injection", "line_start": 1, "line_end": 1, "body": "b"}}
+    answer = {{"file": request["file"], "issues": [place], "quiet": {{}}, "failed": ""}}
+    sys.stdout.write(json.dumps(answer) + "\\n")
+    sys.stdout.flush()
+"""
+
+
+@pytest.mark.program
+def test_files_that_kill_a_worker_are_named_and_the_others_are_read(tmp_path: Path) -> None:
+    program = tmp_path / "mortal"
+    program.write_text(MORTAL, encoding="utf-8")
+    program.chmod(0o700)
+    names = ("a.py", "bad1.py", "b.py", "c.py", "bad2.py", "d.py")
+    files = {name: VIEW * (number + 1) for number, name in enumerate(names)}
+    report = analyse(DataflowAnalyser(program=str(program)), tmp_path, files)
+    assert report.failed == dict.fromkeys(("bad1.py", "bad2.py"), "dataflow died of signal 9")
+    assert [issue.file for issue in report.issues] == ["a.py", "b.py", "c.py", "d.py"]
+
+
+@pytest.mark.program
+def test_a_worker_that_gives_no_answer_is_a_failure(tmp_path: Path) -> None:
+    for number, script in enumerate(("#!/bin/sh\nexit 3\n", "#!/bin/sh\nexit 0\n", "#!/bin/sh\necho words\n")):
+        program = tmp_path / f"silent{number}"
+        program.write_text(script, encoding="utf-8")
+        program.chmod(0o700)
+        with pytest.raises(AnalyserFailed, match="no answer that can be read"):
+            analyse(DataflowAnalyser(program=str(program)), tmp_path, {"a.py": VIEW})
+
+
+def test_files_are_shared_among_the_usable_cores_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analyser, "_usable_cores", lambda: 2)
+    sizes = (500_000, 10, 300_000, 250_000, 20)
+    files = [analyser._File(str(size), b" " * size, ()) for size in sizes]
+    shares = [[file.name for file in share] for share in analyser._shares(files)]
+    assert shares == [["500000", "20", "10"], ["300000", "250000"]]
+    assert len(analyser._shares(files[1:2])) == 1
+    assert analyser._shares([]) == []
+
+
+def test_a_file_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(_: str) -> None:
+        worker._stop()
+
+    monkeypatch.setattr(worker, "parse", parse)
+    assert "did not finish within" in examine("a.py", VIEW.encode(), all_lines(VIEW))["failed"]

@@ -1,1 +1,1 @@
-"""Data flow in Python code: from what a request holds to where it does harm, within one module."""
+"""Data flow in Python code: from a source of outside data to a sink in which it does harm, within one module."""

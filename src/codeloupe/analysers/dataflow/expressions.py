@@ -1,220 +1,303 @@
-"""Reads expressions: what may be in the value of each, given what is in the variables, and what it does where it is."""
+"""Expressions: the value of each, given the values of the variables."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from codeloupe.analysers.dataflow import values as tables
-from codeloupe.analysers.dataflow.guards import PROVEN, settled
-from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, PATTERNS, UNKNOWN, WORDS, Harm, Value
+from codeloupe.analysers.dataflow.guards import PROVEN, excluded_by
+from codeloupe.analysers.dataflow.harms import ALL_TEXT, Harm
+from codeloupe.analysers.dataflow.knowledge import (
+    NUMBER_FORMAT,
+    QUERY_TEXT,
+    REQUEST_OBJECTS,
+    REQUEST_PARTS,
+    SENDER_VARIABLES,
+    SERVER_VARIABLES,
+    SIGNATURE,
+    WITHOUT_TEXT,
+    is_textless_annotation,
+    looks_like_a_secret,
+    names_a_secret,
+)
+from codeloupe.analysers.dataflow.notes import ClassNotes, Environment, Flow, Function, Notes, ParameterSink
+from codeloupe.analysers.dataflow.operations import fold, operate
+from codeloupe.analysers.dataflow.values import (
+    ENUM_MEMBER,
+    ENVIRONMENT,
+    HARMLESS,
+    MODEL_OPTIONS,
+    NOTHING_KNOWN,
+    REQUEST,
+    UNKNOWN,
+    UPLOAD,
+    Origin,
+    Value,
+    concatenate,
+    constant,
+    container,
+    join,
+    mix,
+    outside,
+)
 
-_READ_ALIKE = {
-    "trystar": "try",
-    "importfrom": "import",
-    "tuple": "list",
-    "set": "list",
-    **dict.fromkeys(("setcomp", "generatorexp", "dictcomp"), "listcomp"),
+# The method of a reader for each kind of expression. All other expressions are unknown.
+_METHODS: Mapping[type[ast.AST], str] = {
+    ast.Attribute: "_attribute",
+    ast.Await: "_passed_value",
+    ast.BinOp: "_binary_operation",
+    ast.BoolOp: "_boolean_operation",
+    ast.Call: "_call",
+    ast.Compare: "_comparison",
+    ast.Dict: "_dictionary",
+    ast.DictComp: "_comprehension",
+    ast.GeneratorExp: "_comprehension",
+    ast.IfExp: "_conditional",
+    ast.JoinedStr: "_f_string",
+    ast.List: "_list",
+    ast.ListComp: "_comprehension",
+    ast.NamedExpr: "_named_expression",
+    ast.Set: "_list",
+    ast.SetComp: "_comprehension",
+    ast.Starred: "_starred",
+    ast.Subscript: "_subscript",
+    ast.Tuple: "_list",
+    ast.UnaryOp: "_unary_operation",
+    ast.Yield: "_passed_value",
+    ast.YieldFrom: "_passed_value",
 }
+_HTML = frozenset({Harm.HTML})
+_PATH = frozenset({Harm.PATH})
 
 
 def is_request(value: Value) -> bool:
-    """Whether a value is the request itself."""
-    return value.path == tables.REQUEST or value.path in WORDS.request_objects
+    """Return whether a value is the request itself."""
+    return value.path == REQUEST or value.path in REQUEST_OBJECTS
 
 
 class Expressions:
-    """Values of expressions. `env` holds the variables; `notes` what is known of the module and found in it.
+    """The values of expressions in one function, or in the statements of the module.
 
-    `context` are the names around the code; `sinks` collects what the parameters of a function do, `returned` what it
-    returns; `waiting` are functions that are still to be read. `depth` counts those that are being read.
+    `env` contains the variables, `notes` everything known about the module. `context` are the names of the function and
+    its class, `targets` the targets of the assignment that is being read.
+    `sinks` collects the parameters that reach a sink, `returned` the returned values. `shared` are names that the
+    function declares as `global`. `address_of` maps the parts of an address to the text they were made from.
+    `depth` counts the functions that are being read.
     """
 
-    depth = 0
-    ended = is_page = is_wsgi = False
-
-    def __init__(self, notes: tables.Notes, env: dict[str, Value], owner: tables.ClassNotes | None = None) -> None:
+    def __init__(self, notes: Notes, env: Environment, owner: ClassNotes | None = None) -> None:
         self.notes = notes
         self.env = env
         self.owner = owner
         self.context: tuple[str, ...] = ()
-        self.sinks: list[tuple[str, tables.Flow]] = []
-        self.made_from: dict[str, str] = {}
-        self.shared: set[str] = set()
+        self.targets: list[ast.expr] = []
+        self.sinks: list[ParameterSink] = []
         self.returned: list[Value] = []
-        self.waiting: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
-        self._loops: list[list[dict[str, Value]]] = []
+        self.shared: set[str] = set()
+        self.address_of: dict[str, str] = {}
+        self.patterns = dict(notes.patterns)
+        self.depth = 0
 
-    # What is found.
+    # Findings.
 
-    def note(self, harm: Harm, node: ast.expr | ast.stmt, target: str) -> None:
-        """Note something that does harm whatever the values are."""
-        self.notes.flows[tables.Flow(harm, node.lineno, node.end_lineno or node.lineno, target)] = None
+    def report(self, harm: Harm, node: ast.expr | ast.stmt, target: str) -> None:
+        """Report code that is harmful with any values."""
+        first, last = _span(node)
+        self.notes.flows[Flow(harm, first, last, target)] = None
 
-    def hit(self, harm: Harm, at: ast.expr | ast.stmt | int, target: str, value: Value) -> None:
-        """Note that a value reaches a place, if anything in it comes from outside or from a parameter."""
-        if value.can_do(harm) and not (harm is Harm.PATH and value.path == tables.UPLOAD):
-            for origin in value.origins:
-                self.reached(tables.Flow(harm, *_span(at), target, origin.text, origin.line, value.lines), origin)
-                if origin.kind == "outside":
-                    return
+    def arrive(self, harm: Harm, at: ast.expr | ast.stmt | int, target: str, value: Value) -> None:
+        """Note that a value reaches a sink, if something in it comes from outside or from a parameter."""
+        if not value.can_do(harm):
+            return
+        if harm is Harm.PATH and value.path == UPLOAD:
+            return
+        first, last = _span(at)
+        for origin in value.origins:
+            self.connect(Flow(harm, first, last, target, origin.text, origin.line, value.lines), origin)
+            if origin.kind == "outside":
+                return
 
-    def reached(self, flow: tables.Flow, origin: tables.Origin) -> None:
+    def connect(self, flow: Flow, origin: Origin) -> None:
         """Note a flow from outside, or from a parameter of the function that is being read."""
         if origin.kind == "outside":
             self.notes.flows[flow] = None
         elif origin.kind == "parameter" and flow.harm not in origin.safe:
-            self.sinks.append((origin.text, flow))
+            self.sinks.append(ParameterSink(origin.text, flow))
 
     def judge(self, node: ast.expr, harm: Harm, value: Value) -> None:
-        """Note, for ruff's own rules, whether a value is harmless at its line."""
-        known = self.notes.harmless.get((node.lineno, harm), True)
-        self.notes.harmless[node.lineno, harm] = known and (value.harmless or harm in value.proven)
+        """Note, for each line of a sink, whether the sink was followed and is safe, so that ruff can be silent."""
+        is_safe = value.harmless or harm in value.proven
+        judged = self.notes.judged
+        first, last = _span(node)
+        for line in range(first, min(last, first + 200) + 1):
+            judged[line, harm] = judged.get((line, harm), True) and is_safe
 
-    def guessable(self, at: ast.expr | ast.stmt | int, value: Value, what: str) -> None:
-        """Note a secret that was made by chance that can be guessed."""
+    def judge_query(self, node: ast.expr, query: Value) -> None:
+        """Note whether a text that looks like a query to ruff can contain anything from outside."""
+        if query.pieces and QUERY_TEXT.search(query.pieces):
+            self.judge(node, Harm.SQL, query)
+
+    def report_guessable(self, at: ast.expr | ast.stmt | int, value: Value, target: str) -> None:
+        """Report a secret that was made by a predictable random generator."""
+        first, last = _span(at)
         for origin in value.origins:
             if origin.kind == "random":
-                self.notes.flows[tables.Flow(Harm.RANDOM, *_span(at), what, origin.text, origin.line, value.lines)] = (
-                    None
-                )
+                flow = Flow(Harm.RANDOM, first, last, target, origin.text, origin.line, value.lines)
+                self.notes.flows[flow] = None
 
-    def named_secret(self, name: str, value: Value, line: int) -> Value:
-        """Look whether a secret is guessable, or a program comes from outside, by its name; gives the value back."""
+    def check_name(self, name: str, value: Value, line: int) -> None:
+        """Report a value that is harmful under this name: a guessable secret, or a program for MongoDB."""
+        if not value.origins:
+            return
         if name == "$where":
-            self.hit(Harm.CODE, line, name, value)
-        if value.origins and PATTERNS.secret_names.search(name) and not PATTERNS.not_secret_names.search(name):
-            self.guessable(line, value, f"`{name}`")
-        return value
-
-    def note_query(self, node: ast.expr, result: Value) -> Value:
-        """Remember whether what looks like a query to ruff can hold anything from outside; gives the value back."""
-        if result.pieces and PATTERNS.sql_text.search(result.pieces):
-            self.judge(node, Harm.SQL, result)
-        return result
+            self.arrive(Harm.CODE, line, name, value)
+        if names_a_secret(name) and not looks_like_a_secret(name):
+            self.report_guessable(line, value, f"`{name}`")
 
     # Variables.
 
-    def refined(self, test: ast.expr, *, truth: bool) -> dict[str, Value]:
-        """Variables where a test came out this way; what an address passed, its text passed too."""
-        self.notes.budget -= len(self.env) // 4
+    def refined(self, test: ast.expr, *, truth: bool) -> Environment:
+        """Return the variables after a test with this result. A test of an address also tests the address's text."""
+        self.notes.spend(len(self.env) // 4)
         refined = dict(self.env)
-        known = settled(test, self.notes.patterns, truth=truth)
-        for name, harms in (*known.items(), *((self.made_from.get(name, ""), harms) for name, harms in known.items())):
-            value = refined.get(name)
-            if value is not None and harms:
-                refined[name] = value.but_safe(*harms).but(
-                    proven=value.proven if harms == tables.ALL_TEXT else value.proven | harms,
+        excluded = excluded_by(test, self.patterns, truth=truth)
+        for name, harms in list(excluded.items()):
+            for variable in (name, self.address_of.get(name, "")):
+                value = refined.get(variable)
+                if value is None or not harms:
+                    continue
+                refined[variable] = value.but(
+                    safe=value.safe | harms,
+                    proven=value.proven if harms == ALL_TEXT else value.proven | harms,
                     harmless=value.harmless or harms == PROVEN,
                 )
         return refined
 
     def bind(self, target: ast.expr, value: Value) -> None:
-        """Give a target its value; an item of a list or dictionary changes the variable that holds it."""
+        """Assign a value to a target. An item of a list or dictionary changes the variable that contains it."""
         match target:
             case ast.Name(id=name):
                 self.env[name] = value
                 if name in self.shared:
-                    self.notes.globals[name] = Value.join([self.notes.globals.get(name, value), value])
+                    self._store_global(name, value)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                items = value.items if isinstance(value.items, list) and len(value.items) == len(parts) else None
-                for position, place in enumerate(parts):
-                    self.bind(place, items[position] if items is not None else value.element())
+                self._bind_parts(parts, value)
             case ast.Starred(value=place):
                 self.bind(place, value.but(items=None))
             case ast.Attribute(value=ast.Name(id="self"), attr=name) if self.owner is not None:
-                self.env[f"self.{name}"] = value
-                if self.context[:1] == ("__init__",):
-                    self.owner.made[name] = value
-                if value.is_outside:
-                    self.owner.attributes[name] = Value.join([self.owner.attributes.get(name, value), value])
-            case ast.Subscript(value=ast.Name(id=name) as holder, slice=at):
-                key = self.value(at)
+                self._store_attribute(self.owner, name, value)
+            case ast.Subscript(value=ast.Name(id=name) as holder, slice=index):
+                key = self.value(index)
                 self.env[name] = _with_item(self.value(holder), key, value)
+
+    def _bind_parts(self, targets: list[ast.expr], value: Value) -> None:
+        items = value.items
+        for position, target in enumerate(targets):
+            if isinstance(items, list) and len(items) == len(targets):
+                self.bind(target, items[position])
+            else:
+                self.bind(target, value.element())
+
+    def _store_global(self, name: str, value: Value) -> None:
+        known = self.notes.globals.get(name, value)
+        self.notes.globals[name] = join([known, value])
+        if value.origins:
+            self.notes.stored_outside += 1
+
+    def _store_attribute(self, owner: ClassNotes, name: str, value: Value) -> None:
+        self.env[f"self.{name}"] = value
+        if self.context[:1] == ("__init__",):
+            owner.made[name] = value
+        if value.is_outside:
+            owner.attributes[name] = join([owner.attributes.get(name, value), value])
+            self.notes.stored_outside += 1
 
     # Expressions.
 
     def value(self, node: ast.AST) -> Value:
-        """What may be in the value of an expression. Raises tables.OverBudget when the module takes too much work."""
-        self.notes.budget -= 1
-        if self.notes.budget < 0:
-            raise tables.OverBudget
-        match node:
-            case ast.Name():
-                return self.env.get(node.id) or self.notes.globals.get(node.id) or Value(path=node.id)
-            case ast.Constant():
-                return Value.constant(node.value)
-            case ast.Await() | ast.YieldFrom() | ast.Yield():
-                return self.value(node.value) if node.value else NOTHING_KNOWN
-            case ast.Starred():
-                return self.value(node.value).element()
-            case ast.NamedExpr():
-                value = self.value(node.value)
-                self.bind(node.target, value)
-                return value
-            case ast.BoolOp():
-                return Value.join([self.value(part) for part in node.values])
-        reader = self.reader(node)
-        return NOTHING_KNOWN if reader is None else reader(node)
+        """Return what is known about the value of an expression. Raise OverBudget for too much work."""
+        self.notes.spend(1)
+        kind = type(node)
+        if kind is ast.Name:
+            return self._name(node.id)  # type: ignore[attr-defined]  # its type was just compared
+        if kind is ast.Constant:
+            return constant(node.value)  # type: ignore[attr-defined]  # as above
+        method = _METHODS.get(kind)
+        if method is None:
+            return NOTHING_KNOWN
+        result: Value = getattr(self, method)(node)
+        return result
 
-    def reader(self, node: ast.AST) -> Callable[[Any], Any] | None:
-        """The method for a kind of node, which is called after its class or after a class that is read alike."""
-        kind = type(node).__name__.lower().removeprefix("async")
-        return getattr(self, f"_{_READ_ALIKE.get(kind, kind)}", None)
+    def _name(self, name: str) -> Value:
+        return self.env.get(name) or self.notes.globals.get(name) or Value(path=name)
+
+    def _passed_value(self, node: ast.Await | ast.Yield | ast.YieldFrom) -> Value:
+        return NOTHING_KNOWN if node.value is None else self.value(node.value)
+
+    def _starred(self, node: ast.Starred) -> Value:
+        return self.value(node.value).element()
+
+    def _named_expression(self, node: ast.NamedExpr) -> Value:
+        value = self.value(node.value)
+        self.bind(node.target, value)
+        return value
+
+    def _boolean_operation(self, node: ast.BoolOp) -> Value:
+        return join([self.value(part) for part in node.values])
 
     def _attribute(self, node: ast.Attribute) -> Value:
         owner = self.owner
         if owner is None or not isinstance(node.value, ast.Name) or node.value.id not in ("self", "cls"):
-            return self.attribute(node, self.value(node.value))
+            return self.attribute_of(self.value(node.value), node)
         name = f"self.{node.attr}"
-        if known := self.env.get(name) or owner.attributes.get(node.attr):
+        known = self.env.get(name) or owner.attributes.get(node.attr) or owner.constant(node.attr)
+        if known is not None:
             return known
         if owner.kind == "handler" and node.attr in ("path", "headers", "rfile", "requestline"):
-            return Value.outside(node.lineno, name)
-        return Value(path=tables.REQUEST if owner.kind and node.attr == "request" else name)
+            return outside(node.lineno, name)
+        if owner.kind and node.attr == "request":
+            return Value(path=REQUEST)
+        return Value(path=name)
 
-    def attribute(self, node: ast.Attribute, base: Value) -> Value:
-        """An attribute of a value."""
-        kind = base.function if isinstance(base.function, tables.ClassNotes) else None
+    def attribute_of(self, base: Value, node: ast.Attribute) -> Value:
+        """Return the attribute that a node names of a value."""
+        name = node.attr
         if is_request(base):
-            if node.attr not in WORDS.request_parts:
-                return Value(path=tables.ENVIRONMENT) if node.attr == "environ" else NOTHING_KNOWN
-            found = Value.outside(node.lineno, f"request.{node.attr}")
-            if node.attr in ("json", "get_json"):
-                return found.but_safe(Harm.HTML)
-            return found.but(path=tables.UPLOAD) if node.attr in ("files", "FILES") else found
-        if kind is not None and isinstance(base.items, dict):
-            return base.items.get(node.attr) or _field(kind, node.attr, base.items.get("**", NOTHING_KNOWN))
+            return _request_part(name, node.lineno)
+        if isinstance(base.function, ClassNotes):
+            member = _member(base.function, base, name)
+            if member is not None:
+                return member
+        if base.path == ENUM_MEMBER and name in ("name", "value"):
+            return base.but(path="")
+        if name == "_meta" or base.path == MODEL_OPTIONS:
+            return HARMLESS.but(path=MODEL_OPTIONS)
         if not base.origins:
-            return Value(path=f"{base.path}.{node.attr}") if base.path else NOTHING_KNOWN
-        if node.attr in WORDS.without_text:
-            return NOTHING_KNOWN
-        if base.path == tables.UPLOAD and node.attr in ("file", "stream"):
-            return base
-        if base.path.startswith("pathlib.") and node.attr in ("name", "stem", "suffix"):
-            base = base.but_safe(Harm.PATH)
-        found = base.but(const=UNKNOWN, items=None, path="", prefix="", function=None)
-        return found if kind is None else _field(kind, node.attr, found)
+            return Value(path=f"{base.path}.{name}") if base.path else NOTHING_KNOWN
+        return _part_of_outside_data(base, name)
 
     def _subscript(self, node: ast.Subscript) -> Value:
         base = self.value(node.value)
         if isinstance(node.slice, ast.Slice):
-            bounds = (node.slice.lower, node.slice.upper, node.slice.step)
-            edges = [None if edge is None else self.value(edge).const for edge in bounds]
-            is_fixed = all(edge is None or type(edge) is int for edge in edges) and edges[2] != 0
-            if isinstance(base.const, str) and is_fixed:
-                return Value.constant(base.const[slice(*edges)])
-            return base.but(const=UNKNOWN, items=None, prefix="")
+            return self._slice(base, node.slice)
         key = self.value(node.slice)
-        if base.path == tables.ENVIRONMENT:
-            return environment(key, node.lineno)
-        if isinstance(key.const, str) and base.origins and PATTERNS.server_says.fullmatch(key.const):
+        if base.path == ENVIRONMENT:
+            return environment_variable(key, node.lineno)
+        if base.origins and isinstance(key.const, str) and SERVER_VARIABLES.fullmatch(key.const):
             return NOTHING_KNOWN
         return base.part(key)
 
-    def _binop(self, node: ast.BinOp) -> Value:
-        """A chain such as `a + b + c` is read without recursion: it may be long."""
+    def _slice(self, base: Value, node: ast.Slice) -> Value:
+        bounds = (node.lower, node.upper, node.step)
+        edges = [None if bound is None else self.value(bound).const for bound in bounds]
+        is_fixed = all(edge is None or type(edge) is int for edge in edges)
+        if is_fixed and edges[2] != 0 and isinstance(base.const, str):
+            return constant(base.const[slice(*edges)])
+        return base.but(const=UNKNOWN, items=None, prefix="")
+
+    def _binary_operation(self, node: ast.BinOp) -> Value:
+        # A chain such as `a + b + c` is read without recursion, because it may be long.
         chain: list[ast.BinOp] = []
         left: ast.expr = node
         while isinstance(left, ast.BinOp):
@@ -222,71 +305,90 @@ class Expressions:
             left = left.left
         result = self.value(left)
         for step in reversed(chain):
-            result = _operation(step, result, self.value(step.right))
-        return self.note_query(node, result)
+            result = operate(step, result, self.value(step.right))
+        self.judge_query(node, result)
+        return result
 
-    def _joinedstr(self, node: ast.JoinedStr) -> Value:
+    def _f_string(self, node: ast.JoinedStr) -> Value:
         parts: list[Value] = []
         for piece in node.values:
-            value = self.value(piece.value if isinstance(piece, ast.FormattedValue) else piece)
-            match piece:
-                case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=str(text))])):
-                    value = value.number() if PATTERNS.number_format.fullmatch(text) else value
-            parts.append(value)
-        return self.note_query(node, Value.concatenate(parts, node.lineno) if parts else Value.constant(""))
+            if isinstance(piece, ast.FormattedValue):
+                parts.append(self._hole(piece))
+            else:
+                parts.append(self.value(piece))
+        result = concatenate(parts, node.lineno) if parts else constant("")
+        self.judge_query(node, result)
+        return result
 
-    def _compare(self, node: ast.Compare) -> Value:
-        """Look whether a signature is compared character by character. A query that is only compared is not run."""
-        sides = (node.left, *node.comparators)
+    def _hole(self, node: ast.FormattedValue) -> Value:
+        value = self.value(node.value)
+        match node.format_spec:
+            case ast.JoinedStr(values=[ast.Constant(value=str(text))]) if NUMBER_FORMAT.fullmatch(text):
+                return value.number()
+        return value
+
+    def _comparison(self, node: ast.Compare) -> Value:
+        sides = [node.left, *node.comparators]
         values = [self.value(side) for side in sides]
-        if len(values) == 2 and (folded := tables.fold(node.ops[0], *values)) is not None:
-            return folded
-        for text in sides:
-            if isinstance(text, ast.JoinedStr):
-                self.notes.quiet[text.lineno].add("S608")
-        if isinstance(node.ops[0], (ast.Eq, ast.NotEq)) and any(
-            PATTERNS.signature.fullmatch(value.path) for value in values
-        ):
-            self.note(Harm.TIMING, node, "the comparison")
+        if len(values) == 2:
+            folded = fold(node.ops[0], values[0], values[1])
+            if folded is not None:
+                return folded
+        for side, value in zip(sides, values, strict=True):
+            if isinstance(side, ast.JoinedStr) and QUERY_TEXT.search(value.pieces):
+                self._quiet_comparison(side)
+        # A comparison that stops at the first difference shows how much of a signature is right.
+        is_equality = isinstance(node.ops[0], (ast.Eq, ast.NotEq))
+        if is_equality and any(SIGNATURE.fullmatch(value.path) for value in values):
+            self.report(Harm.TIMING, node, "the comparison")
         return HARMLESS
 
-    def _unaryop(self, node: ast.UnaryOp) -> Value:
+    def _quiet_comparison(self, text: ast.JoinedStr) -> None:
+        """Note that a query that is only compared is not run."""
+        first, last = _span(text)
+        for line in range(first, last + 1):
+            self.notes.quiet[line].add(Harm.SQL.value)
+
+    def _unary_operation(self, node: ast.UnaryOp) -> Value:
         operand = self.value(node.operand)
         if isinstance(node.op, ast.Not):
-            return Value.constant(not operand.const) if operand.is_known else HARMLESS
+            return constant(not operand.const) if operand.is_known else HARMLESS
         if isinstance(node.op, ast.USub) and isinstance(operand.const, (int, float)):
-            return Value.constant(-operand.const)
+            return constant(-operand.const)
         return operand.number()
 
-    def _ifexp(self, node: ast.IfExp) -> Value:
+    def _conditional(self, node: ast.IfExp) -> Value:
         test = self.value(node.test)
         if test.is_known:
             return self.value(node.body if test.const else node.orelse)
         before = self.env
-        results: list[Value] = []
-        for branch, truth in ((node.body, True), (node.orelse, False)):
-            self.env = self.refined(node.test, truth=truth)
-            results.append(self.value(branch))
-            self.env = before
-        return Value.join(results)
+        self.env = self.refined(node.test, truth=True)
+        then = self.value(node.body)
+        self.env = before
+        self.env = self.refined(node.test, truth=False)
+        otherwise = self.value(node.orelse)
+        self.env = before
+        return join([then, otherwise])
 
     def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
         parts = [self.value(item) for item in node.elts]
-        has_rest = any(isinstance(item, ast.Starred) for item in node.elts) or isinstance(node, ast.Set)
-        return Value.mix(parts, node.lineno).but(items=None if has_rest else parts)
+        is_countable = not isinstance(node, ast.Set) and not any(isinstance(item, ast.Starred) for item in node.elts)
+        return mix(parts, node.lineno).but(items=parts if is_countable else None)
 
-    def _dict(self, node: ast.Dict) -> Value:
+    def _dictionary(self, node: ast.Dict) -> Value:
         items: dict[Any, Value] = {}
-        rest: list[Value] = []
-        for key, held in zip(node.keys, node.values, strict=True):
+        unnamed: list[Value] = []
+        for key, content in zip(node.keys, node.values, strict=True):
             name = UNKNOWN if key is None else self.value(key).const
+            value = self.value(content)
             if name is UNKNOWN:
-                rest.append(self.value(held))
+                unnamed.append(value)
             else:
-                items[name] = self.named_secret(str(name), self.value(held), held.lineno)
-        return Value.mix((*items.values(), *rest), node.lineno).but(items=None if rest else items)
+                self.check_name(str(name), value, content.lineno)
+                items[name] = value
+        return mix([*items.values(), *unnamed], node.lineno).but(items=None if unnamed else items)
 
-    def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
         before = self.env
         self.env = dict(before)
         for generator in node.generators:
@@ -294,56 +396,83 @@ class Expressions:
             for test in generator.ifs:
                 self.value(test)
                 self.env = self.refined(test, truth=True)
-        made: Sequence[ast.expr] = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-        result = Value.mix([self.value(part) for part in made], node.lineno)
+        if isinstance(node, ast.DictComp):
+            parts = [self.value(node.key), self.value(node.value)]
+        else:
+            parts = [self.value(node.elt)]
         self.env = before
-        return result
+        return mix(parts, node.lineno)
+
+    # Functions and classes, which the statements' reader knows how to read.
+
+    def _call(self, node: ast.Call) -> Value:
+        raise NotImplementedError
+
+    def read_function(self, function: Function, owner: ClassNotes | None) -> None:
+        """Read a function of this module, so that its summary is known."""
+        raise NotImplementedError
 
 
 def _span(at: ast.expr | ast.stmt | int) -> tuple[int, int]:
-    return (at, at) if isinstance(at, int) else (at.lineno, at.end_lineno or at.lineno)
+    """Return the first and the last line of a node, or of a line number."""
+    if isinstance(at, int):
+        return at, at
+    return at.lineno, at.end_lineno or at.lineno
+
+
+def _request_part(name: str, line: int) -> Value:
+    if name == "environ":
+        return Value(path=ENVIRONMENT)
+    if name not in REQUEST_PARTS:
+        return NOTHING_KNOWN
+    part = outside(line, f"request.{name}")
+    if name in ("json", "get_json"):
+        return part.but_safe(_HTML)
+    return part.but(path=UPLOAD) if name in ("files", "FILES") else part
+
+
+def _member(kind: ClassNotes, base: Value, name: str) -> Value | None:
+    """Return a field of an object of this module's class or a constant of the class, or None if it is unknown."""
+    if isinstance(base.items, dict):
+        return base.items.get(name) or _field(kind, name, base.items.get("**", NOTHING_KNOWN))
+    return kind.constant(name)
+
+
+def _part_of_outside_data(base: Value, name: str) -> Value:
+    if name in WITHOUT_TEXT:
+        return NOTHING_KNOWN
+    if base.path == UPLOAD and name in ("file", "stream"):
+        return base
+    if base.path.startswith("pathlib.") and name in ("name", "stem", "suffix"):
+        base = base.but_safe(_PATH)
+    found = base.but(const=UNKNOWN, items=None, path="", prefix="", function=None)
+    if isinstance(base.function, ClassNotes):
+        return _field(base.function, name, found)
+    return found
+
+
+def environment_variable(key: Value, line: int) -> Value:
+    """Return a variable of the WSGI environment."""
+    if isinstance(key.const, str) and SENDER_VARIABLES.fullmatch(key.const):
+        return outside(line, f"environ[{key.const!r}]")
+    return NOTHING_KNOWN
 
 
 def _with_item(base: Value, key: Value, value: Value) -> Value:
-    """A list or dictionary after one of its items got a value."""
+    """Return a list or dictionary after the assignment of one item."""
     if isinstance(base.items, dict) and key.is_known:
-        return Value.container({**base.items, key.const: value})
-    if isinstance(base.items, list) and base.has_index(key):
-        items = [*base.items]
+        return container({**base.items, key.const: value})
+    if isinstance(base.items, list) and base.has_index(key.const):
+        items = list(base.items)
         items[key.const] = value
-        return Value.container(items)
-    return Value.mix((base, value)).but(path=base.path) if value.origins else base
+        return container(items)
+    return mix([base, value]).but(path=base.path) if value.origins else base
 
 
-def _field(kind: tables.ClassNotes, name: str, value: Value) -> Value:
-    """A field of an object that was made of outside data, by its annotation."""
+def _field(kind: ClassNotes, name: str, value: Value) -> Value:
+    """Return a field of an object that was made from outside data, by the field's annotation."""
     for item in kind.node.body:
-        match item:
-            case ast.AnnAssign(target=ast.Name(id=found), annotation=annotation) if found == name:
-                return HARMLESS if tables.is_plain(ast.unparse(annotation)[:80]) else value
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.target.id == name:
+            annotation = ast.unparse(item.annotation)[:80]
+            return HARMLESS if is_textless_annotation(annotation) else value
     return value
-
-
-def environment(key: Value, line: int) -> Value:
-    """A value of the WSGI environment."""
-    is_sent = isinstance(key.const, str) and PATTERNS.sender_says.fullmatch(key.const)
-    return Value.outside(line, f"environ[{key.const!r}]") if is_sent else NOTHING_KNOWN
-
-
-def _operation(node: ast.BinOp, left: Value, right: Value) -> Value:
-    if (folded := tables.fold(node.op, left, right)) is not None:
-        return folded
-    has_number = type(left.const) in (int, float) or type(right.const) in (int, float)
-    if isinstance(node.op, (ast.Add, ast.Sub, ast.Div)) and has_number:
-        return Value.mix((left, right)).number()
-    if isinstance(node.op, ast.Mod) and left.path.endswith(".Markup()"):
-        return Value.filled_text([left, right], node.lineno)
-    if isinstance(node.op, ast.Mod) and isinstance(left.const, str):
-        if PATTERNS.only_numbers.fullmatch(left.const):
-            return right.number().but(pieces=left.pieces)
-        return Value.concatenate([left, right], node.lineno).but(prefix=left.const.partition("%")[0])
-    if isinstance(node.op, (ast.Add, ast.Mod, ast.Mult, ast.Div)):
-        result = Value.concatenate([left, right], node.lineno)
-        are_lists = isinstance(left.items, list) and isinstance(right.items, list)
-        return result.but(items=[*(left.items or ()), *(right.items or ())]) if are_lists else result
-    return Value.mix((left, right)).number()

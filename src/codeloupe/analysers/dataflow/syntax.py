@@ -1,8 +1,8 @@
-"""Python source to a syntax tree, also where the running Python is older than the code.
+"""Syntax trees of Python source, also of code for a newer Python than the running one.
 
-The standard library's parser knows only its own version. Up to 3.11 it refuses what 3.12 allows inside f-strings, such
-as the same quotes again, and the type parameters of 3.12. Such text is rewritten, line by line as it was, into what
-3.11 reads: an f-string becomes a call of `__fstring__` with its parts.
+The parser of the standard library supports only its own version. Python 3.11 refuses the f-strings of 3.12, which may
+contain the same quotes again, and the type parameters of 3.12. Such text is rewritten for 3.11 without moving a line:
+an f-string becomes a call of `__fstring__` with its parts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from contextlib import suppress
 
 from codeloupe.system.regex import regex
 
@@ -27,9 +26,10 @@ _TYPE_PARAMETERS = regex(
     r"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+)\[[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)*\]", re.MULTILINE
 )
 _TYPE_STATEMENT = regex(r"^([ \t]*)type[ \t]+(\w+)(?:\[[^\n=]*\])?[ \t]*=", re.MULTILINE)
-# What may be between two literals that are one string.
+# The text between two literals that are one string.
 _GAP = regex(r"(?:[ \t\r\n\\]|#[^\n]*\n)*")
 _GAP_IN_LINE = regex(r"(?:[ \t]|\\\r?\n)*")
+_DEEPEST_F_STRING = 20
 _ENDINGS = {
     **{quote: regex(rf"[^\\{quote}]*(?:\\.[^\\{quote}]*)*{quote}", re.DOTALL) for quote in "'\""},
     **{quote: regex(rf"(?:[^\\]|\\.)*?{quote}", re.DOTALL) for quote in ("'''", '"""')},
@@ -37,98 +37,133 @@ _ENDINGS = {
 
 
 def parse(text: str) -> ast.Module | None:
-    """The tree, or None for text that is no Python. Raises RecursionError or MemoryError for nested code."""
+    """Return the tree, or None for text that is not Python. Raise RecursionError or MemoryError for nested code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return ast.parse(text)
         except (SyntaxError, ValueError):
-            with suppress(SyntaxError, ValueError):
-                older = _TYPE_STATEMENT.sub(r"\1\2 =", _TYPE_PARAMETERS.sub(r"\1", text))
-                return ast.parse(_code(older, 0, 0)[0])
-    return None
+            pass
+        try:
+            return ast.parse(_older_syntax(text))
+        except (SyntaxError, ValueError):
+            return None
 
 
-# Code and f-strings are read in turn, as PEP 701 nests them. Each function gives its text and where that ends, and
-# raises ValueError for what does not end.
+def _older_syntax(text: str) -> str:
+    """Return the text in the syntax of Python 3.11. Raise ValueError if a string does not end."""
+    text = _TYPE_PARAMETERS.sub(r"\1", text)
+    text = _TYPE_STATEMENT.sub(r"\1\2 =", text)
+    code, _ = _code(text, 0, 0)
+    return code
+
+
+# Code and f-strings are read in turn, as PEP 701 nests them. Each function returns its text and the position after it,
+# and raises ValueError for text that does not end.
 
 
 def _code(text: str, start: int, depth: int, *, in_hole: bool = False) -> tuple[str, int]:
-    """Code from `start` on, to the end of the text or of the hole of an f-string."""
-    if depth > 20:
+    """Read code from `start` to the end of the text, or to the end of the hole of an f-string."""
+    if depth > _DEEPEST_F_STRING:
         raise ValueError("f-strings are nested too deeply")
-    out: list[str] = []
-    position, open_brackets = start, 0
+    written: list[str] = []
+    position = start
+    open_brackets = 0
     after_string: int | None = None
     while token := _TOKEN.search(text, position):
-        out.append(text[position : token.start()])
+        written.append(text[position : token.start()])
         if token["quote"]:
             if after_string is not None:
-                joined = _GAP if open_brackets > 0 or in_hole else _GAP_IN_LINE
-                out.append("+ " if joined.fullmatch(text, after_string, token.start()) else "")
+                gap = _GAP if open_brackets > 0 or in_hole else _GAP_IN_LINE
+                if gap.fullmatch(text, after_string, token.start()):
+                    # Two literals in a row are one string. A call cannot follow a literal like that.
+                    written.append("+ ")
             literal, position = _string(text, token, depth)
-            out.append(literal)
+            written.append(literal)
             after_string = position
             continue
         position = token.end()
-        if in_hole and open_brackets == 0:
-            after, before = text[position : position + 1], text[token.start() - 1]
-            ends = bool(token["close"]) or (token["end"] in ("!", ":") and after != "=")
-            if token["end"] == "=":
-                ends = after != "=" and before not in "=!<>:" and after.strip() in ("", "}", "!", ":")
-            if ends:
-                return "".join(out), token.start()
-        open_brackets += bool(token["open"]) - bool(token["close"])
-        out.append(token[0])
+        if in_hole and open_brackets == 0 and _ends_hole(text, token):
+            return "".join(written), token.start()
+        if token["open"]:
+            open_brackets += 1
+        elif token["close"]:
+            open_brackets -= 1
+        written.append(token[0])
     if in_hole:
         raise ValueError("an f-string does not end")
-    return "".join((*out, text[position:])), len(text)
+    written.append(text[position:])
+    return "".join(written), len(text)
+
+
+def _ends_hole(text: str, token: re.Match[str]) -> bool:
+    """Return whether a token ends the expression of a hole: a bracket, a conversion, a format or a final `=`."""
+    if token["close"]:
+        return True
+    after = text[token.end() : token.end() + 1]
+    if token["end"] in ("!", ":"):
+        return after != "="
+    if token["end"] == "=":
+        before = text[token.start() - 1]
+        return after != "=" and before not in "=!<>:" and after.strip() in ("", "}", "!", ":")
+    return False
 
 
 def _string(text: str, token: re.Match[str], depth: int) -> tuple[str, int]:
-    """A literal as it is; or the call that replaces an f-string, with as many line breaks."""
-    quote, position = token["quote"], token.end()
-    if not set("fFtT") & set(token["prefix"] or ""):
-        end = _ENDINGS[quote].match(text, position)
+    """Read a literal. An f-string is replaced by a call with as many line breaks."""
+    quote = token["quote"]
+    prefix = token["prefix"] or ""
+    if set("fFtT").isdisjoint(prefix):
+        end = _ENDINGS[quote].match(text, token.end())
         if end is None:
             raise ValueError("a string does not end")
         return text[token.start() : end.end()], end.end()
-    parts: list[str] = []
+    return _f_string(text, token.end(), quote, depth)
+
+
+def _f_string(text: str, position: int, quote: str, depth: int) -> tuple[str, int]:
+    arguments: list[str] = []
     literal = ""
     while not text.startswith(quote, position):
         step = text[position : position + 2]
         if not step:
             raise ValueError("an f-string does not end")
         if step == "\\N" and text[position + 2 : position + 3] == "{":
+            # The name of a character, such as `\\N{DASH}`.
             position = max(text.find("}", position), position) + 1
-        elif step in ("{{", "}}") or (step[0] == "\\" and step != "\\{"):
-            literal += step if step[0] == "\\" else step[0]
+        elif step in ("{{", "}}"):
+            literal += step[0]
+            position += 2
+        elif step[0] == "\\" and step != "\\{":
+            literal += step
             position += 2
         elif step[0] == "{":
             holes, position = _hole(text, position, depth)
-            parts += [_literal(literal), *holes]
+            arguments.append(_literal(literal))
+            arguments += holes
             literal = ""
         else:
             literal += step[0]
             position += 1
-    return f"{F_STRING}({','.join((*parts, _literal(literal)))})", position + len(quote)
+    arguments.append(_literal(literal))
+    return f"{F_STRING}({','.join(arguments)})", position + len(quote)
 
 
 def _hole(text: str, start: int, depth: int) -> tuple[list[str], int]:
-    """The expression of a hole, and those in its format."""
+    """Read the expression of a hole, and the expressions in its format."""
     expression, position = _code(text, start + 1, depth + 1, in_hole=True)
-    found = [f"({expression})"]
+    expressions = [f"({expression})"]
     while text[position : position + 1] != "}":
         if position >= len(text):
             raise ValueError("an f-string does not end")
         if text[position] == "{":
             nested, position = _hole(text, position, depth + 1)
-            found += nested
+            expressions += nested
         else:
             position += 1
-    return found, position + 1
+    return expressions, position + 1
 
 
 def _literal(text: str) -> str:
-    """A literal with the same text and as many line breaks; escapes are kept as they are written."""
+    """Return a literal with the same text and as many line breaks. Escapes stay as they are written."""
     return repr(text) + "\n" * text.count("\n")

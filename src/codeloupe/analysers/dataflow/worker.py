@@ -1,141 +1,146 @@
-"""The child process that reads Python files and follows what comes from outside.
+"""The child process that reads Python files and follows the data in them.
 
-Run as `python -I -m codeloupe.analysers.dataflow.worker`. It reads one JSON object from stdin:
+Run as `python -I -m codeloupe.analysers.dataflow.worker`. For each file, stdin contains a line of JSON and then as many
+bytes of content as it says:
 
-    {"root": "/…", "files": {"a.py": [1, 2, …], …}}
+    {"file": "a.py", "added": [1, 2, …], "size": 120}
 
-with the numbers of the added lines, and writes a list with an `AnalyserReport` for each file to stdout. It is a process
-of its own since no parser can be trusted with hostile text; nothing of the reviewed code is imported or run.
+For each file, the worker writes a line of JSON to stdout as soon as the file is read:
+
+    {"file": "a.py", "issues": [{"harm": "py-sql-injection", …}], "quiet": {"3": ["py-sql-injection"]}, "failed": ""}
+
+It is a separate process because no parser can be trusted with hostile text. Nothing of the reviewed code is imported or
+run. It imports little, because a review waits for its start.
 """
 
 from __future__ import annotations
 
-import ast
+import gc
 import json
+import signal
 import sys
-from collections import defaultdict
-from pathlib import Path
+from typing import Any
 
-from msgspec import to_builtins
-
-from codeloupe.analysers.dataflow.reading import Reader
+from codeloupe.analysers.dataflow.harms import MEANINGS, Harm
+from codeloupe.analysers.dataflow.module import read_module
+from codeloupe.analysers.dataflow.notes import Flow, Notes, OverBudget
+from codeloupe.analysers.dataflow.outline import Outline
+from codeloupe.analysers.dataflow.relevance import parts_to_read
 from codeloupe.analysers.dataflow.syntax import parse
-from codeloupe.analysers.dataflow.values import MEANINGS, NOTHING_KNOWN, Flow, Harm, Notes, OverBudget
-from codeloupe.analysers.interface import AnalyserReport, Issue
-from codeloupe.config.files import read_regular_file
-from codeloupe.model.finding import Severity
+
+MOST_BYTES = 1_500_000
+MOST_SECONDS = 20
+_MOST_ISSUES = 200
+
+Answer = dict[str, Any]
+"""The answer for one file, as it is written to stdout."""
+
+
+class _OutOfTime(Exception):
+    """One file takes too long."""
 
 
 def main() -> None:
-    """Read the request and answer it."""
+    """Read files from stdin and answer each of them."""
     sys.setrecursionlimit(3000)
-    request = json.load(sys.stdin)
-    reports = [examine(Path(request["root"]), file, frozenset(added)) for file, added in request["files"].items()]
-    json.dump(to_builtins(reports, str_keys=True), sys.stdout)
+    # A syntax tree contains no cycles, so a search for garbage in each new one finds nothing.
+    gc.set_threshold(100_000)
+    signal.signal(signal.SIGALRM, _stop)
+    requests = sys.stdin.buffer
+    for header in requests:
+        request = json.loads(header)
+        content = requests.read(request["size"])
+        signal.alarm(MOST_SECONDS)
+        answer = examine(request["file"], content, frozenset(request["added"]))
+        signal.alarm(0)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
 
 
-def examine(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
-    """What is to be said of one file with these added lines."""
+def _stop(*_: object) -> None:
+    raise _OutOfTime
+
+
+def examine(file: str, content: bytes, added: frozenset[int], *, everything: bool = False) -> Answer:
+    """Return the answer for one file with these added lines. With `everything`, read also parts that do not matter."""
     try:
-        return _examined(root, file, added)
-    except OSError as error:
-        why = f"cannot be read: {error.strerror}"
+        return _examine(file, content, added, everything=everything)
     except (RecursionError, MemoryError):
-        why = "its code is nested too deeply for the data flow analysis"
+        reason = "its code is nested too deeply for the data flow analysis"
     except OverBudget:
-        why = "the data flow analysis needs too many steps for it"
-    except Exception as error:  # noqa: BLE001 - whatever it trips over, the other files are still to be read
-        why = f"the data flow analysis failed on it: {type(error).__name__}: {error}"
-    return AnalyserReport(failed={file: why})
+        reason = "the data flow analysis needs too many steps for it"
+    except _OutOfTime:
+        reason = f"the data flow analysis did not finish within {MOST_SECONDS} s"
+    except Exception as error:  # noqa: BLE001 - an error on one file must not stop the analysis of the others
+        reason = f"the data flow analysis failed on it: {type(error).__name__}: {error}"
+    return _answer(file, failed=reason)
 
 
-def _examined(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
-    content = read_regular_file(root / file)
-    if len(content) > 1_500_000:
-        why = "it is larger than 1,500,000 bytes, the limit of the data flow analysis"
-        return AnalyserReport(failed={file: why})
+def _answer(
+    file: str, issues: list[Answer] | None = None, quiet: dict[int, list[str]] | None = None, failed: str = ""
+) -> Answer:
+    return {"file": file, "issues": issues or [], "quiet": quiet or {}, "failed": failed}
+
+
+def _examine(file: str, content: bytes, added: frozenset[int], *, everything: bool) -> Answer:
+    if len(content) > MOST_BYTES:
+        return _answer(file, failed=f"it is larger than {MOST_BYTES:,} bytes, the limit of the data flow analysis")
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
+    outline = Outline(text)
+    wanted = set(range(len(outline.parts))) if everything else parts_to_read(outline, added)
+    if wanted is None:
+        return _answer(file)
     tree = parse(text)
-    if tree is None:  # ruff says so
-        return AnalyserReport()
-    notes = read_module(tree, len(text))
-    best: dict[tuple[int, Harm], Flow] = {}  # for each harm of a line the flow with the shortest way
-    # Defects that other analysers need not report on a line: all is harmless there, or it is part of a flow.
-    quiet: dict[int, set[str]] = defaultdict(set, {line: set(codes) for line, codes in notes.quiet.items()})
-    for (line, harm), is_harmless in notes.harmless.items():
-        if is_harmless:
-            quiet[line].add(harm.value)
+    if tree is None:
+        # Ruff reports the syntax error.
+        return _answer(file)
+    notes = read_module(tree, outline, wanted, len(text))
+    issues = [_issue(flow, added) for flow in _shortest_flows(notes, added)]
+    quiet: dict[int, list[str]] = {}
+    for line, rules in notes.quiet_rules().items():
+        if rules and line in added:
+            quiet[line] = sorted(rules)
+    return _answer(file, issues[:_MOST_ISSUES], quiet)
+
+
+def _shortest_flows(notes: Notes, added: frozenset[int]) -> list[Flow]:
+    """Return, for each harm at a line, the shortest flow that contains an added line."""
+    shortest: dict[tuple[int, Harm], Flow] = {}
     for flow in notes.flows:
-        lines = _lines(flow)
-        known = best.get((flow.line, flow.harm))
-        if not added.isdisjoint(lines) and (known is None or len(flow.lines) < len(known.lines)):
-            best[flow.line, flow.harm] = flow
-        for line in lines:
-            quiet[line].add(flow.harm.value)
-    issues = tuple(_issue(file, best[place], added) for place in sorted(best)[:200])
-    return AnalyserReport(issues, quiet={file: {line: frozenset(codes) for line, codes in quiet.items() if codes}})
+        if added.isdisjoint(flow.all_lines()):
+            continue
+        place = (flow.line, flow.harm)
+        known = shortest.get(place)
+        if known is None or len(flow.lines) < len(known.lines):
+            shortest[place] = flow
+    return [shortest[place] for place in sorted(shortest)]
 
 
-def read_module(tree: ast.Module, size: int) -> Notes:
-    """All that is found in a module with a text of this size. Raises OverBudget or RecursionError."""
-    notes = Notes(budget=20_000 + 4 * size)
-    top = Reader(notes, notes.globals)
-    top.block(tree.body)
-    for name in {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}:
-        notes.globals[name] = NOTHING_KNOWN  # whatever a function gives it
-    for function in top.waiting:
-        top.summary(function, None)
-    done = 0
-    while len(notes.classes) > done:  # a method may hold a class of its own
-        classes = list(notes.classes.values())[done:]
-        done += len(classes)
-        for known in classes:
-            for _ in range(2):  # again, when a method keeps outside text in the object that another may use
-                for method in known.methods.values():
-                    notes.summaries.pop(id(method), None)
-                for method in known.methods.values():
-                    top.summary(method, known)
-                if not any(value.origins for value in known.attributes.values()):
-                    break
-    return notes
+def _issue(flow: Flow, added: frozenset[int]) -> Answer:
+    """Return the issue at the sink, or at the last added line of the flow if the change did not touch the sink."""
+    first = flow.line
+    last = flow.end_line
+    if added.isdisjoint(range(first, last + 1)):
+        first = last = max(flow.all_lines() & added)
+    return {"harm": flow.harm.value, "line_start": first, "line_end": last, "body": _body(flow)}
 
 
-def _lines(flow: Flow) -> set[int]:
-    """Every line that makes a flow what it is."""
-    return {flow.source_line, *flow.lines, *range(flow.line, min(flow.end_line, flow.line + 50) + 1)}
-
-
-def _way(flow: Flow) -> str:
-    """Return the first lines between source and sink as words, such as ` via lines 6, 7`; empty without one."""
+def _body(flow: Flow) -> str:
+    why = MEANINGS[flow.harm].why
+    if not flow.source:
+        return why
+    source = f"`{flow.source}`"
+    if " " in flow.source:
+        source = flow.source[:1].upper() + flow.source[1:]
+    target = flow.target
+    if " " not in target and "`" not in target:
+        target = f"`{target}`"
     steps = sorted(set(flow.lines) - {flow.line, flow.source_line})[:4]
-    if not steps:
-        return ""
-    noun = "line" if len(steps) == 1 else "lines"
-    return f" via {noun} {', '.join(map(str, steps))}"
-
-
-def _issue(file: str, flow: Flow, added: frozenset[int]) -> Issue:
-    """The flow at its sink; if the change did not touch that, at the last line of its way that the change added."""
-    meaning = MEANINGS[flow.harm]
-    line, end_line, body = flow.line, flow.end_line, meaning.why
-    if added.isdisjoint(range(line, end_line + 1)):
-        line = end_line = max(_lines(flow) & added)
-    if flow.source:
-        way = _way(flow)
-        target = flow.target if " " in flow.target or "`" in flow.target else f"`{flow.target}`"
-        source = flow.source[:1].upper() + flow.source[1:] if " " in flow.source else f"`{flow.source}`"
-        body = f"{source} (line {flow.source_line}) flows into {target} (line {flow.line}){way}. {body}"
-    return Issue(
-        file=file,
-        line_start=line,
-        line_end=end_line,
-        rule=flow.harm.value,
-        severity=Severity.parse(meaning.severity),
-        category="security",
-        title=meaning.title,
-        body=body,
-        suggestion=meaning.fix,
-    )
+    via = ""
+    if steps:
+        noun = "line" if len(steps) == 1 else "lines"
+        via = f" via {noun} {', '.join(map(str, steps))}"
+    return f"{source} (line {flow.source_line}) flows into {target} (line {flow.line}){via}. {why}"
 
 
 if __name__ == "__main__":

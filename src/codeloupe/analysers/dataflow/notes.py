@@ -1,0 +1,123 @@
+"""Notes: everything that the analysis collects about one module while it reads it."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from typing import NamedTuple
+
+from codeloupe.analysers.dataflow.harms import Harm
+from codeloupe.analysers.dataflow.values import Value
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Environment = dict[str, Value]
+
+
+class OverBudget(Exception):
+    """The module takes more steps than its size explains."""
+
+
+class Flow(NamedTuple):
+    """One harm at a line, the source of the data, and the lines between source and sink."""
+
+    harm: Harm
+    line: int
+    end_line: int
+    target: str
+    source: str = ""
+    source_line: int = 0
+    lines: tuple[int, ...] = ()
+
+    def all_lines(self) -> set[int]:
+        """Return every line that is part of the flow."""
+        last = min(self.end_line, self.line + 50)
+        return {self.source_line, *self.lines, *range(self.line, last + 1)}
+
+
+class ParameterSink(NamedTuple):
+    """A parameter of a function that reaches a sink inside of it."""
+
+    parameter: str
+    flow: Flow
+
+
+class Summary(NamedTuple):
+    """The effect of calling a function: the value it returns, and its parameters that reach a sink."""
+
+    returned: Value
+    sinks: tuple[ParameterSink, ...]
+
+
+class ClassNotes:
+    """One class of the module.
+
+    `kind` says which web server calls its methods: `handler`, `tornado`, `view` or nothing. `constants` are harmless
+    values in its body. `attributes` is the outside data that methods store in objects, and `made` everything that
+    `__init__` stores in a new object.
+    """
+
+    def __init__(self, node: ast.ClassDef, *, kind: str, is_enum: bool) -> None:
+        self.node = node
+        self.kind = kind
+        self.is_enum = is_enum
+        self.methods: dict[str, Function] = {}
+        self.constants: Environment = {}
+        self.attributes: Environment = {}
+        self.made: Environment = {}
+        self._assigned: set[str] | None = None
+        for item in node.body:
+            if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.methods[item.name] = item
+
+    def constant(self, name: str) -> Value | None:
+        """Return a constant of the class, or None if the class assigns it again or has none of this name."""
+        if name not in self.constants:
+            return None
+        if self._assigned is None:
+            self._assigned = set()
+            for part in ast.walk(self.node):
+                if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+                    self._assigned.add(part.attr)
+        return None if name in self._assigned else self.constants[name]
+
+
+class Notes:
+    """One module. `budget` is the number of steps that are left.
+
+    `judged` says for a line and a harm whether every sink there is followed and safe; one doubt is enough to refute it.
+    `quiet` are rules of ruff that have nothing to add at a line. `stored_outside` counts how often outside data was
+    stored in an attribute or a module variable.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.is_page_framework = False
+        self.is_django = False
+        self.globals: Environment = {}
+        self.patterns: dict[str, str] = {}
+        self.classes: list[ClassNotes] = []
+        self.summaries: dict[int, Summary | None] = {}
+        self.flows: dict[Flow, None] = {}
+        self.judged: dict[tuple[int, Harm], bool] = {}
+        self.quiet: dict[int, set[str]] = defaultdict(set)
+        self.stored_outside = 0
+
+    def spend(self, steps: int) -> None:
+        """Take steps from the budget. Raise OverBudget if none is left."""
+        self.budget -= steps
+        if self.budget < 0:
+            raise OverBudget
+
+    def quiet_rules(self) -> dict[int, set[str]]:
+        """Return, for each line, the defects and rules that other analysers need not report there.
+
+        A defect is quiet on a line if all its sinks there were followed and are safe, and on each line of a flow.
+        """
+        quiet = {line: set(rules) for line, rules in self.quiet.items()}
+        for (line, harm), is_safe in self.judged.items():
+            if is_safe:
+                quiet.setdefault(line, set()).add(harm.value)
+        for flow in self.flows:
+            for line in flow.all_lines():
+                quiet.setdefault(line, set()).add(flow.harm.value)
+        return quiet
