@@ -7,9 +7,11 @@ and repeated for the others, so that one rule for JavaScript also applies to Typ
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from msgspec import MsgspecError, Struct
@@ -40,6 +42,7 @@ _IGNORE = "ast-grep-ignore"
 # The comment up to the names of rules; a reason may follow.
 _IGNORE_COMMENT = regex(rf"(?:(?://|/\*|#|--|<!--)[ \t]{{0,9}})?{_IGNORE}(?:: ?[\w, -]{{1,200}})?")
 _SCANNED = regex(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
+_NEEDS = regex(r"^  needs: '(.+)'$", re.MULTILINE)
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _FLAGS = (
     "--json=stream",
@@ -68,6 +71,24 @@ def rule_document(languages: Iterable[str]) -> str:
         for language in chosen:
             rules += [text.replace(written, f"\nlanguage: {language}\n", 1) for text in texts]
     return "---\n".join(rules)
+
+
+@cache
+def needs_of(language: str) -> re.Pattern[str] | None:
+    """Return a pattern for the text that some rule for a language needs, or None if a rule needs no certain text.
+
+    A file without that text has no match, so it is not scanned.
+    """
+    patterns: list[str] = []
+    for folder, served in FOLDERS.items():
+        if language not in served:
+            continue
+        for path in rule_files(folder):
+            needs = _NEEDS.search(path.read_text(encoding="utf-8"))
+            if needs is None:
+                return None
+            patterns.append(f"(?:{needs[1]})")
+    return re.compile("|".join(patterns))
 
 
 class _Place(Struct):
@@ -145,7 +166,8 @@ class AstGrepAnalyser(Analyser):
             async with temporary_folder() as directory:
                 copies = _Copies(directory)
                 await copies.add_all(target)
-                copies.write_configuration()
+                if copies.files:
+                    copies.write_configuration()
                 for start in range(0, len(copies.files), _MOST_FILES):
                     await self._scan(copies, list(copies.files)[start : start + _MOST_FILES], deadline)
         except OSError as error:
@@ -227,6 +249,9 @@ class _Copies:
             text = only_code(text)
         elif text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
             # A translation file of Qt Linguist is also named `.ts`.
+            return
+        needs = needs_of(language)
+        if needs is not None and needs.search(text) is None:
             return
         self._languages.add(language)
         uncommented = text.replace(_IGNORE, "ast-grep_ignore")

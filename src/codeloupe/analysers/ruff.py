@@ -156,9 +156,10 @@ class _Diagnostic(Struct):
 class _File:
     """A file that ruff checks."""
 
-    def __init__(self, name: str, content: bytes) -> None:
+    def __init__(self, name: str, content: bytes, added: frozenset[int]) -> None:
         self.name = name
         self._content = content
+        self._added = added
         self._checks_left = _MOST_CHECKS
         self._last = max(1, content.count(b"\n") + (not content.endswith(b"\n")))
         # The line of each row.
@@ -174,6 +175,16 @@ class _File:
     def _line(self, row: int) -> int:
         """Return the line that a row belongs to; a row after the end of the file belongs to its last line."""
         return min(self._lines[min(max(row, 1), len(self._lines)) - 1], self._last)
+
+    def on_added_lines(self, diagnostics: Sequence[_Diagnostic]) -> list[_Diagnostic]:
+        """Return the diagnostics that cover an added line."""
+        covering: list[_Diagnostic] = []
+        for diagnostic in diagnostics:
+            first, last = diagnostic.rows
+            lines = range(self._line(first), self._line(last) + 1)
+            if not self._added.isdisjoint(lines):
+                covering.append(diagnostic)
+        return covering
 
     def issues(self, diagnostics: Sequence[_Diagnostic]) -> list[Issue]:
         """Return the issues of diagnostics by the table of rules."""
@@ -229,7 +240,7 @@ class _File:
             silenced += [replace(issue, silenced_by=comment) for issue in self.issues([diagnostic])]
         return silenced
 
-    def failure(self, diagnostics: Sequence[_Diagnostic], added: frozenset[int]) -> Issue | str | None:
+    def failure(self, diagnostics: Sequence[_Diagnostic]) -> Issue | str | None:
         """Return why ruff could not check all of the file, if so: an issue or a reason.
 
         A syntax error on an added line is an issue, unless the line is written for an older Python. Then, and if the
@@ -246,7 +257,7 @@ class _File:
                 return f"line {self._line(row)} is not valid in Python 3: the other checks could not run"
         for error in errors:
             line = self._line(error.rows[0])
-            if line in added:
+            if line in self._added:
                 return self._syntax_issue(line, error)
         if errors:
             return f"syntax error at line {self._line(errors[0].rows[0])}: the other checks could not run"
@@ -329,33 +340,31 @@ class RuffAnalyser(Analyser):
             return AnalyserReport()
         deadline = time.monotonic() + target.timeout_seconds
         failed: dict[str, str] = {}
-        shown = _Answer()
-        uncommented = _Answer()
+        issues: list[Issue] = []
         async with temporary_folder() as temporary:
             directory = temporary.resolve()  # as ruff calls it
             files = _link_files(target, directory, failed)
+            answer = await self._check(directory, list(files), deadline, "--ignore-noqa")
+            found = {name: files[name].on_added_lines(answer.found[name]) for name in answer.found}
+            shown = _Answer()
             if target.trusted:
-                shown = await self._check(directory, list(files), deadline)
-                # Only these files may contain a comment that hides an issue.
-                commented = [name for name, file in files.items() if file.may_hide_issues and name not in shown.broken]
-                uncommented = await self._check(directory, commented, deadline, "--ignore-noqa")
-            else:
-                shown = await self._check(directory, list(files), deadline, "--ignore-noqa")
-        for name, reason in (shown.broken | uncommented.broken).items():
+                # Only in these files can a comment hide an issue of the change.
+                commented = [name for name in found if found[name] and files[name].may_hide_issues]
+                shown = await self._check(directory, commented, deadline)
+                for name in commented:
+                    hidden = _without(found[name], shown.found.get(name, []))
+                    found[name] = _without(found[name], hidden)
+                    issues += files[name].silenced_issues(hidden)
+        for name, reason in (answer.broken | shown.broken).items():
             failed[files[name].name] = reason
-        issues: list[Issue] = []
-        for name, diagnostics in shown.found.items():
+        for name, diagnostics in found.items():
             file = files[name]
             issues += file.issues(diagnostics)
-            failure = file.failure(diagnostics, target.added_lines.get(file.name, frozenset()))
+            failure = file.failure(answer.found[name])
             if isinstance(failure, Issue):
                 issues.append(failure)
             elif failure is not None:
                 failed[file.name] = failure
-        for name, diagnostics in uncommented.found.items():
-            identities = {diagnostic.identity for diagnostic in shown.found.get(name, ())}
-            hidden = [diagnostic for diagnostic in diagnostics if diagnostic.identity not in identities]
-            issues += files[name].silenced_issues(hidden)
         return AnalyserReport(tuple(issues), failed)
 
     async def _check(self, directory: Path, files: Sequence[str], deadline: float, *options: str) -> _Answer:
@@ -388,6 +397,12 @@ class RuffAnalyser(Analyser):
         return self._program or programs.find("ruff", "ruff")
 
 
+def _without(diagnostics: Sequence[_Diagnostic], others: Sequence[_Diagnostic]) -> list[_Diagnostic]:
+    """Return the diagnostics that are not among others."""
+    identities = {diagnostic.identity for diagnostic in others}
+    return [diagnostic for diagnostic in diagnostics if diagnostic.identity not in identities]
+
+
 def _link_files(target: AnalysisTarget, directory: Path, failed: dict[str, str]) -> dict[str, _File]:
     """Link each file by a number and return the files by the names of the links.
 
@@ -408,7 +423,7 @@ def _link_files(target: AnalysisTarget, directory: Path, failed: dict[str, str])
         except OSError as error:
             failed[file] = f"cannot be read: {error.strerror}"
             continue
-        linked[name] = _File(file, content)
+        linked[name] = _File(file, content, target.added_lines.get(file, frozenset()))
         (directory / name).parent.mkdir(exist_ok=True)
         programs.link_or_copy(path, directory / name, content)
     return linked

@@ -14,7 +14,7 @@ from codeloupe.analysers import ast_grep, programs
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.analysers.php_code import only_code
-from codeloupe.errors import AnalyserFailed
+from codeloupe.errors import AnalyserFailed, ProgramNotFound
 from tests.program import PYTHON_HEADER
 from tests.rows import each
 from tests.unit.analysers.written import Files, analyse
@@ -259,3 +259,10 @@ PIECES = ["<?php", "<?=", "<?", "?>", "//", "#", "/*", "*/", "<<<A", "A", "'", '
 def test_every_line_stays_in_its_place(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert only_code(text).count("\n") == text.count("\n")
+
+
+def test_a_file_without_the_text_that_a_rule_needs_is_not_scanned(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no-such-program")
+    assert scan(tmp_path, {"a.py": "x = 1\n", "b.py": "await asyncio.sleep(1)\n"}, program=missing).failed == {}
+    with pytest.raises(ProgramNotFound):
+        scan(tmp_path, {"c.py": "jwt.decode(token, options={'verify_signature': False})\n"}, program=missing)

@@ -201,11 +201,12 @@ def test_a_comment_silences_only_what_it_names(tmp_path: Path) -> None:
     assert silenced == {("S307", 1): "# noqa: S307", ("F821", 1): "", ("S307", 2): ""}
 
 
-def test_ruff_runs_again_only_on_files_with_a_comment(tmp_path: Path) -> None:
+def test_ruff_runs_again_only_on_files_whose_issues_a_comment_may_hide(tmp_path: Path) -> None:
     program = tmp_path / "ruff"
     log = f"(echo \"$@\" | grep -o -e --ignore-noqa; cat arguments) >> '{tmp_path}/log'"
-    program.write_text(f"#!/bin/sh\n{log}\necho '[]'\n", encoding="ascii")
+    program.write_text(f"#!/bin/sh\n{log}\nexec '{programs.find('ruff', 'ruff')}' \"$@\"\n", encoding="utf-8")
     program.chmod(0o755)
-    files = {"0.py": "x = 1\n", "1.py": "x = 1  # noqa\n"}
-    analyse(RuffAnalyser(str(program)), tmp_path, files, trusted=True)
-    assert (tmp_path / "log").read_text().split() == ["0.py", "1.py", "--ignore-noqa", "1.py"]
+    files = {"0.py": "eval(input())\n", "1.py": "x = 1  # noqa\n", "2.py": "eval(input())  # noqa\n"}
+    report = analyse(RuffAnalyser(str(program)), tmp_path, files, trusted=True)
+    assert [(issue.file, issue.silenced_by) for issue in report.issues] == [("2.py", "# noqa"), ("0.py", "")]
+    assert (tmp_path / "log").read_text().split() == ["--ignore-noqa", "0.py", "1.py", "2.py", "2.py"]
