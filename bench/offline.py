@@ -1,9 +1,9 @@
 """The offline review beside ruff and ast-grep called directly on the same files, by turns.
 
 With CODELOUPE_BENCH_REPOSITORIES=FOLDER the changes are real ones of up to three git repositories in the folder that
-have Python files: the newest range that changes 60 Python files, the newest commit that changes one Python file and
-nothing else, and a sweep over the newest 40 commits. Without a folder, only a generated change of 60 files in four
-languages is measured.
+have Python files: the newest range that changes 60 Python files, and the newest commit that changes one Python file
+and nothing else. Without a folder, only a generated change of 60 files in four languages is measured. `bench.commits`
+measures sweeps.
 
 - The review is the whole program, start included: `codeloupe review A..B --reviewer offline --fresh`. Real changes get
   `--include '*.py'` too. It reads the files from git, runs ruff, ast-grep, the data-flow analysis and the search for
@@ -12,9 +12,8 @@ languages is measured.
   review reads, whole. Both use our rules and no cache, and print what they find as JSON. The folder is written before
   the clock starts.
 - ast-grep called directly loads our pack for all languages, as it does for a project that has one `sgconfig.yml`. The
-  review loads only the rules for the languages of the change. A second row without a limit compares it with ast-grep
+  review scans only files with the text that a rule needs, with the rules for their languages. A second row without a limit compares it with ast-grep
   that has only the rules for Python, because loading the pack takes most of the time on one file.
-- The sweep is compared with ruff called once for each commit, on a folder with the commit's Python files.
 """
 
 from __future__ import annotations
@@ -34,17 +33,15 @@ from bench.changes import git, make_change
 from bench.prompt_tokens import REPOSITORIES
 from bench.table import BenchRow
 from bench.timing import best_seconds
-from bench.turns import Contender, Cost, compared, least_costs, shared
+from bench.turns import Contender, Cost, compared, least_costs
 from codeloupe.analysers.ruff import ruff_rules
 
 _BIN = Path(sys.executable).parent
 _RULES = Path(codeloupe.analysers.__file__).parent / "rules"
 _SECONDS_ALLOWED = 3.0
 _MOST_TIMES_DIRECT = 2.0
-_MOST_TIMES_RUFF = 4.0
 _MOST_REPOSITORIES = 3
 _FILES = 60
-_SWEPT = 40
 _NEWEST_COMMITS = 2_000
 _TURNS = 7
 _PYTHON = "*.py"
@@ -114,7 +111,7 @@ def python_repositories(folder: Path) -> list[Path]:
 
 
 def repository_rows(root: Path) -> Iterator[BenchRow]:
-    """Measure the newest range with 60 Python files, the newest commit of one Python file, and a sweep."""
+    """Measure the newest range with 60 Python files, and the newest commit of one Python file."""
     base = _base_of_range(root)
     if base is None:
         yield BenchRow(f"{root.name}: offline review of {_FILES} files", "not measured: fewer files", None, None)
@@ -125,8 +122,6 @@ def repository_rows(root: Path) -> Iterator[BenchRow]:
         yield BenchRow(f"{root.name}: offline review of one file", "not measured: no such commit", None, None)
     else:
         yield from _real_rows(MeasuredRange(root, f"{commit}~1", commit, _PYTHON), commit)
-    with tempfile.TemporaryDirectory() as directory:
-        yield _sweep_row(root, Path(directory))
 
 
 def _generated_rows(folder: Path) -> Iterator[BenchRow]:
@@ -156,34 +151,6 @@ def _real_rows(change: MeasuredRange, commit: str) -> Iterator[BenchRow]:
     name = f"{change.root.name}: offline review of {what}, {commit[:10]}"
     yield _row(f"{name} / {_DIRECTLY}", ours, theirs, limit=_MOST_TIMES_DIRECT)
     yield _row(f"{name} / the same with only the rules for Python", ours, only_python, limit=None)
-
-
-def _sweep_row(root: Path, folder: Path) -> BenchRow:
-    words = [
-        "commits",
-        f"--max={_SWEPT}",
-        "--since=1970-01-02",
-        "--reviewer",
-        "offline",
-        "--fresh",
-        "--json",
-        "--quiet",
-    ]
-    environment = {"CODELOUPE_HOME": str(folder / "home")}
-    sweep = Contender([[str(_BIN / "codeloupe"), *words]], root, environment=environment)
-    document = _first_report(sweep)
-    calls: list[list[str]] = []
-    for commit in document["commits"]:
-        if not commit["reviewed"]:
-            raise RuntimeError(f"the sweep that is measured did not work: {commit['failure']}")
-        files = folder / commit["sha"]
-        files.mkdir()
-        change = MeasuredRange(root, f"{commit['sha']}~1", commit["sha"], _PYTHON)
-        _write_files(change, change.files(), files)
-        calls.append(_ruff_call(files))
-    ours, theirs = least_costs([sweep, Contender(calls, folder)], turns=_TURNS)
-    name = f"{root.name}: a commit of an offline sweep over {len(calls)} / ruff on its files"
-    return _row(name, shared(ours, len(calls)), shared(theirs, len(calls)), limit=_MOST_TIMES_RUFF)
 
 
 def _row(name: str, ours: Cost, theirs: Cost, *, limit: float | None) -> BenchRow:
