@@ -12,8 +12,9 @@ measures sweeps.
   review reads, whole. Both use our rules and no cache, and print what they find as JSON. The folder is written before
   the clock starts.
 - ast-grep called directly loads our pack for all languages, as it does for a project that has one `sgconfig.yml`. The
-  review scans only files with the text that a rule needs, with the rules for their languages. A second row without a limit compares it with ast-grep
-  that has only the rules for Python, because loading the pack takes most of the time on one file.
+  review loads the rules for the languages of the change, and scans only files with the text that a rule needs. A second
+  row without a limit compares it with ast-grep that has only the rules for Python, because loading the pack takes most
+  of the time on one file.
 """
 
 from __future__ import annotations
