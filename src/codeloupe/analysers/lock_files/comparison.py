@@ -34,10 +34,13 @@ class _Before:
         self.places: dict[str, set[Place]] = defaultdict(set)
         self.all_places: set[Place] = set()
         self.hashes: dict[tuple[str, str, str | None], set[str]] = defaultdict(set)
+        self.releases: set[tuple[str, str]] = set()
         self.has_all_hashes = bool(pins)
         for pin in pins:
             self.by_name[pin.name].append(pin)
             self.hashes[pin.key].update(pin.hashes)
+            if pin.hashes:
+                self.releases.add((pin.name, pin.version))
             place = place_of(pin.source, registries)
             if place is not None:
                 self.places[pin.name].add(place)
@@ -61,6 +64,7 @@ def compare(before: Sequence[Pin], after: Sequence[Pin], registries: str) -> Ite
         yield from _compare_package(pin, old)
         if pin.hashes:
             yield from _compare_hashes(pin, old, algorithms)
+            yield from _compare_release(pin, old)
         elif _is_hash_expected(pin, place, old):
             yield Alarm("hash-missing", pin)
 
@@ -77,7 +81,8 @@ def _compare_place(pin: Pin, place: Place, old: _Before) -> Iterator[Alarm]:
         return
     same_origin = [one for one in allowed if one.origin == place.origin]
     if not place.is_encrypted and all(one.is_encrypted for one in same_origin):
-        yield Alarm("insecure-source", pin, place)
+        rule = "insecure-same-hash" if _has_known_hash(pin, old) else "insecure-source"
+        yield Alarm(rule, pin, place)
     if same_origin:
         return
     if own_places:
@@ -93,8 +98,13 @@ def _is_return_to_registry(pin: Pin, place: Place, old: _Before) -> bool:
     if place.origin not in REGISTRIES[old.registries]:
         return False
     was_in_repositories = all(one.is_repository for one in old.places[pin.name])
-    has_same_hash = not pin.hashes.isdisjoint(old.hashes.get(pin.key, ()))
-    return was_in_repositories or has_same_hash
+    return was_in_repositories or _has_known_hash(pin, old)
+
+
+def _has_known_hash(pin: Pin, old: _Before) -> bool:
+    """Return whether a known artifact has the same hash as before. A commit is not one: archives are not checked."""
+    known = old.hashes.get(pin.key, set())
+    return any(algorithm_of(one) != "commit" for one in known & pin.hashes)
 
 
 def _compare_package(pin: Pin, old: _Before) -> Iterator[Alarm]:
@@ -142,6 +152,19 @@ def _compare_hashes(pin: Pin, old: _Before, algorithms: set[str]) -> Iterator[Al
         yield Alarm("hash-weakened", pin)
     elif old_algorithms & algorithms:
         yield Alarm("hash-changed", pin)
+
+
+def _compare_release(pin: Pin, old: _Before) -> Iterator[Alarm]:
+    """Yield an alarm if a release that was already locked has a further file.
+
+    Only the formats of Python list the files of a release.
+    """
+    is_release_known = old.registries == "python" and (pin.name, pin.version) in old.releases
+    if not is_release_known or pin.address_names:
+        return
+    earlier = old.hashes.get(pin.key)
+    if not earlier or (pin.artifact is None and earlier < pin.hashes):
+        yield Alarm("artifact-added", pin)
 
 
 def _is_hash_replaced(pin: Pin, earlier: set[str]) -> bool:

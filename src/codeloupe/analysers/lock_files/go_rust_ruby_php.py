@@ -78,6 +78,8 @@ def _gem_checksums(lines: list[str]) -> dict[tuple[str, str], frozenset[str]]:
         row = _GEM_CHECKSUM.fullmatch(line)
         if row is None:
             raise ValueError(f"{line.strip()[:80]!r} is not a checksum of a gem")
+        if (row[1], row[2]) in found:
+            raise ValueError(f"{row[1]} {row[2]} has two rows of checksums")
         found[row[1], row[2]] = hash_set((row[3] or "").split(","))
     return found
 
@@ -98,19 +100,26 @@ def _gem_pins(section: str, lines: list[str], hashes: Mapping[tuple[str, str], f
 
 
 def read_composer(text: str) -> Iterator[Pin]:
-    """Yield the archive and the repository of each package of composer.lock. Raises ValueError."""
+    """Yield the archive, the repository and the mirrors of each package of composer.lock. Raises ValueError."""
     document = parse_json(text)
     for entry in (*rows(document["packages"]), *rows(document.get("packages-dev"))):
-        dist = table(entry.get("dist"))
-        source = table(entry.get("source"))
-        name = text_of(entry["name"])
-        for artifact, place in (("dist", dist), ("source", source)):
-            if place and place.get("type") != "path":
-                yield _composer_pin(name, text_of(entry["version"]), artifact, place)
+        is_verified = not table(table(entry.get("transport-options") or None).get("ssl"))
+        for artifact in ("dist", "source"):
+            place = table(entry.get(artifact))
+            if not place or place.get("type") == "path":
+                continue
+            addresses = [text_of(place.get("url"))]
+            for mirror in rows(place.get("mirrors")):
+                addresses.append(text_of(mirror.get("url")))
+            for address in addresses:
+                # These options can switch the check of certificates off. Then TLS protects no more than plain HTTP.
+                used = address if is_verified else address.replace("https:", "http:", 1)
+                yield _composer_pin(entry, artifact, used, place)
 
 
-def _composer_pin(name: str, version: str, artifact: str, place: Mapping[str, Any]) -> Pin:
-    address = text_of(place.get("url"))
+def _composer_pin(entry: Mapping[str, Any], artifact: str, address: str, place: Mapping[str, Any]) -> Pin:
+    name = text_of(entry["name"])
+    version = text_of(entry["version"])
     reference = text_of(place.get("reference"))
     checksum = text_of(place.get("shasum"))
     if version.startswith("dev-") or version.endswith("-dev"):

@@ -9,16 +9,19 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import parse_qs, unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.analysers.lock_files.parsing import parse_json, parse_yaml, rows, table, text_of
 from codeloupe.analysers.lock_files.pins import Pin, hash_set
+from codeloupe.analysers.lock_files.places import path_of, place_of
+from codeloupe.analysers.lock_files.rules import REGISTRIES
 from codeloupe.system.regex import regex
 
 _NAME = r"(?:@[^/@]+/)?[^/@]+"
-_REMOTE_VERSION = regex(r"git|https?:|github:")
+_VERSION = regex(r"v?[0-9][\w.+~-]*")
 _ALIAS = regex(rf"npm:({_NAME})@(.+)")
 _DESCRIPTOR = regex(rf"({_NAME})@(.*)")
 _YARN_FIELD = regex(r'  "?([\w-]+)"?(?::|:? "?([^"]*)"?)')
@@ -27,6 +30,10 @@ _SHA1 = regex(r"[0-9a-f]{40}")
 _COMMIT = regex(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _PNPM_TYPES = (None, "git", "directory", "binary")
 _PNPM_KEY = regex(rf"/?({_NAME})[@/](.+)")
+# A dependency on a package of another name: `name@1.0.0` or `/name/1.0.0`, but not `1.0.0_peer@2.0.0`.
+_PNPM_ALIAS = regex(r"(?:/|(?![0-9]+\.))((?:@[^/@:()]+/)?[^/@:()]+)[@/][0-9].*")
+_PNPM_DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies")
+_YARN_PLACES = ("version", "resolved", "resolution", "integrity", "checksum")
 
 
 def read_npm(text: str) -> Iterator[Pin]:
@@ -39,7 +46,8 @@ def read_npm(text: str) -> Iterator[Pin]:
         is_in_tree = bool(entry.get("link")) or "node_modules/" not in path
         if not is_in_tree:
             name = path.rpartition("node_modules/")[2]
-            yield from _npm_pins(name, text_of(entry.get("name")) or name, entry)
+            is_nested = path.count("node_modules/") > 1
+            yield from _npm_pins(name, text_of(entry.get("name")) or name, entry, is_nested=is_nested)
     # npm 6 reads these, npm 7 reads `packages`.
     yield from _npm_dependencies(table(document.get("dependencies")))
 
@@ -47,24 +55,28 @@ def read_npm(text: str) -> Iterator[Pin]:
 def _npm_dependencies(dependencies: Mapping[str, Any]) -> Iterator[Pin]:
     """Yield the pins of the nested dependencies of versions 1 and 2."""
     pending = [dependencies]
+    is_nested = False
     while pending:
         for name, value in pending.pop().items():
             entry = table(value)
             alias = _ALIAS.fullmatch(text_of(entry.get("version")))
             if alias is None:
-                yield from _npm_pins(name, name, entry)
+                yield from _npm_pins(name, name, entry, is_nested=is_nested)
             else:
-                yield from _npm_pins(name, alias[1], {**entry, "version": alias[2]})
+                yield from _npm_pins(name, alias[1], {**entry, "version": alias[2]}, is_nested=is_nested)
             pending.append(table(entry.get("dependencies")))
+        is_nested = True
 
 
-def _npm_pins(name: str, package: str, entry: Mapping[str, Any]) -> Iterator[Pin]:
+def _npm_pins(name: str, package: str, entry: Mapping[str, Any], *, is_nested: bool) -> Iterator[Pin]:
     version = text_of(entry.get("version"))
     resolved = entry.get("resolved")
     source = resolved if isinstance(resolved, str) else ""
-    if not source and _REMOTE_VERSION.match(version):
+    if version and not source and not _VERSION.fullmatch(version):
+        # The address takes the place of the version.
         source = version
-    is_bundled = bool(entry.get("inBundle") or entry.get("bundled")) and not source
+    # A bundled package is in the archive of the package that it is nested in.
+    is_bundled = is_nested and bool(entry.get("inBundle") or entry.get("bundled")) and not source
     is_in_tree = version.startswith("file:") or source.startswith("file:")
     if is_bundled or is_in_tree:
         return
@@ -75,55 +87,74 @@ def _tarball_pin(name: str, version: str, source: str, hashes: list[str], *, pac
     """Return the pin of a tarball, with the names in its address if these differ from the recorded ones."""
     package = package or name
     other = ""
-    if version and not _REMOTE_VERSION.match(version):
+    if source and _VERSION.fullmatch(version):
         other = _other_tarball(package.lower(), version.lower(), source)
     return Pin(name, version, _commit_in(source), source, hash_set(hashes), package=package, address_names=other)
 
 
 def _commit_in(address: str) -> str:
-    """Return the commit in an address: archives of two commits are two artifacts, even of the same version."""
+    """Return the commit in an address: archives of two commits are two artifacts, even of the same version.
+
+    The registry has one archive for each version, so a commit in its addresses means nothing.
+    """
     found = _COMMIT.search(address)
-    return "" if found is None else found[0]
+    return "" if found is None or _is_at_registry(address) else found[0]
+
+
+def _is_at_registry(address: str) -> bool:
+    place = place_of(address, "npm")
+    return place is not None and place.host in REGISTRIES["npm"]
 
 
 def _other_tarball(package: str, version: str, address: str) -> str:
-    """Return the end of an address if it names another package or version.
+    """Return the path of an address if it names another package or version.
 
-    At registries an address ends in `/NAME/-/BASE-VERSION.tgz`, in which BASE is NAME without its scope. An address
-    of another form names nothing.
+    At the registry, the path is `NAME/-/BASE-VERSION.tgz`, in which BASE is NAME without its scope. On another host,
+    folders may come before NAME, and an address of another form names nothing.
     """
-    folder, separator, file = address.lower().replace("%2f", "/").rpartition("/-/")
-    if not separator:
+    path = path_of(address).lower()
+    folder, separator, file = path.rpartition("/-/")
+    if not separator and not _is_at_registry(address):
         return ""
-    base_name = package.rpartition("/")[2]
-    file_name = file.rpartition("/")[2]
-    if folder.endswith(f"/{package}") and file_name == f"{base_name}-{version}.tgz":
+    has_version = file.rpartition("/")[2] == f"{package.rpartition('/')[2]}-{version}.tgz"
+    if has_version and _is_folder_of(package, folder, is_at_registry=_is_at_registry(address)):
         return ""
-    return file_name
+    return path
+
+
+def _is_folder_of(package: str, folder: str, *, is_at_registry: bool) -> bool:
+    """Return whether a folder is that of a package, and not that of a package of the same name in a scope."""
+    if folder == package or is_at_registry:
+        return folder == package
+    parent = folder.removesuffix(f"/{package}")
+    is_in_scope = parent.rpartition("/")[2].startswith("@")
+    return parent != folder and not is_in_scope
 
 
 class _YarnEntry(Struct, frozen=True):
-    """An entry of yarn.lock: the first of its descriptors as written, and its scalar fields."""
+    """An entry of yarn.lock: its descriptors as written, and its scalar fields."""
 
     header: str
     fields: dict[str, str]
 
 
 def read_yarn(text: str) -> Iterator[Pin]:
-    """Yield the pins of yarn.lock, of yarn 1 and of its successors. Raises ValueError."""
+    """Yield the pins of yarn.lock, of yarn 1 and of its successors, one for each name of an entry. Raises ValueError."""
     entries = _yarn_entries(text)
     cache_key = entries[0].fields.get("cacheKey", "")
     for entry in entries[1:]:
-        first = entry.header.split(",", maxsplit=1)[0].strip().strip('"')
-        descriptor = _DESCRIPTOR.fullmatch(first)
-        if descriptor is None:
-            raise ValueError(f"{first!r} does not name a package")
-        alias = _ALIAS.fullmatch(descriptor[2])
-        package = alias[1] if alias is not None else descriptor[1]
-        if "resolution" in entry.fields:
-            yield from _berry_pins(descriptor[1], package, entry.fields, cache_key)
-        elif "resolved" in entry.fields or not _YARN_LOCAL.match(descriptor[2]):
-            yield from _yarn_1_pins(descriptor[1], package, entry.fields)
+        if "resolution" in entry.fields and "resolved" in entry.fields:
+            raise ValueError(f"{entry.header[:80]!r} has fields of two versions of yarn")
+        for written in re.split(r'"?, *"?', entry.header):
+            descriptor = _DESCRIPTOR.fullmatch(written.strip('"'))
+            if descriptor is None:
+                raise ValueError(f"{written[:80]!r} does not name a package")
+            alias = _ALIAS.fullmatch(descriptor[2])
+            package = alias[1] if alias is not None else descriptor[1]
+            if "resolution" in entry.fields:
+                yield from _berry_pins(descriptor[1], package, entry.fields, cache_key)
+            elif "resolved" in entry.fields or not _YARN_LOCAL.match(descriptor[2]):
+                yield from _yarn_1_pins(descriptor[1], package, entry.fields)
 
 
 def _yarn_1_pins(name: str, package: str, fields: Mapping[str, str]) -> Iterator[Pin]:
@@ -140,25 +171,37 @@ def _yarn_1_pins(name: str, package: str, fields: Mapping[str, str]) -> Iterator
 
 
 def _berry_pins(name: str, package: str, fields: Mapping[str, str], cache_key: str) -> Iterator[Pin]:
-    locator = _DESCRIPTOR.fullmatch(fields["resolution"])
-    if locator is None:
-        raise ValueError(f"{fields['resolution']!r} does not name a package")
+    locator = _berry_locator(fields["resolution"])
+    checksum = fields.get("checksum", "")
+    if locator[2].startswith("patch:"):
+        # The checksum is that of the patched package, and the patch is in the tree.
+        checksum = ""
+        locator = _berry_locator(unquote(locator[2].removeprefix("patch:").partition("#")[0]))
+        if locator[1] == package and locator[2].startswith("npm:"):
+            return
     if _YARN_LOCAL.match(locator[2]):
         return
     version = fields.get("version", "")
-    place, _, binding = locator[2].partition("::__archiveUrl=")
-    source = binding.replace("%3A", ":").replace("%2F", "/")
+    place, _, bindings = locator[2].partition("::")
+    source = parse_qs(bindings).get("__archiveUrl", [""])[-1]
     other = ""
     if place.startswith("npm:"):
         if locator[1] != package or place != f"npm:{version}":
             other = fields["resolution"]
     else:
         source = place
-    checksum = fields.get("checksum", "")
     if checksum and "/" not in checksum:
         checksum = f"{cache_key}/{checksum}"
     hashes = hash_set([checksum])
     yield Pin(name, version, _commit_in(source), source, hashes, package=package, address_names=other)
+
+
+def _berry_locator(text: str) -> re.Match[str]:
+    """Return the package and the place that a locator such as `left-pad@npm:1.0.0` names. Raises ValueError."""
+    locator = _DESCRIPTOR.fullmatch(text)
+    if locator is None:
+        raise ValueError(f"{text[:80]!r} does not name a package")
+    return locator
 
 
 def _yarn_entries(text: str) -> list[_YarnEntry]:
@@ -184,6 +227,10 @@ def _yarn_entries(text: str) -> list[_YarnEntry]:
         field = _YARN_FIELD.fullmatch(line)
         if field is None:
             raise ValueError(f"line {number} is neither an entry nor a field of one")
+        if field[1] in current.fields:
+            raise ValueError(f"line {number} has a field that the entry already has")
+        if field[2] is None and field[1] in _YARN_PLACES:
+            raise ValueError(f"line {number} has no value")
         if field[2] is None:
             is_in_nested_field = True
         else:
@@ -196,8 +243,23 @@ def read_pnpm(text: str) -> Iterator[Pin]:
     document = table(parse_yaml(text))
     if "lockfileVersion" not in document:
         raise ValueError("it has no lockfileVersion")
-    for key, value in table(document.get("packages") or None).items():
+    packages = table(document.get("packages") or None)
+    for key, value in packages.items():
         yield from _pnpm_pins(key, table(value))
+    importers = table(document.get("importers") or None)
+    snapshots = table(document.get("snapshots") or None)
+    for entry in (document, *importers.values(), *packages.values(), *snapshots.values()):
+        yield from _pnpm_alias_pins(table(entry or None))
+
+
+def _pnpm_alias_pins(entry: Mapping[str, Any]) -> Iterator[Pin]:
+    """Yield a pin without a version for each dependency that is installed under another name than its own."""
+    for field in _PNPM_DEPENDENCIES:
+        for name, value in table(entry.get(field) or None).items():
+            version = value.get("version") if isinstance(value, dict) else value
+            alias = _PNPM_ALIAS.fullmatch(text_of(version))
+            if alias is not None and alias[1] != name:
+                yield Pin(name, "", "alias", package=alias[1])
 
 
 def _pnpm_pins(key: str, entry: Mapping[str, Any]) -> Iterator[Pin]:
