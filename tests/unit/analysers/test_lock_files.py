@@ -462,6 +462,47 @@ def test_an_option_with_an_address_is_reported_however_it_is_written(line: str) 
     assert _rules("requirements.txt", _pip("a"), _pip("a", options=f"{line}\n")) & {"new-source", "insecure-source"}
 
 
+def _local(name: str, path: str) -> str:
+    """Return a lock file in which left-pad is at a path."""
+    if name == "package-lock.json":
+        return _npm({"resolved": path, "link": True})
+    if name == "yarn.lock":
+        locator = f"left-pad@portal:{path}::locator=a%40workspace%3Apackages%2Fa"
+        return samples.write_berry(Entry(source=locator, digest=""), _SECOND)
+    if name == "pnpm-lock.yaml":
+        return samples.write_pnpm(Entry(digest="")).replace("{}", f"{{type: directory, directory: {path}}}")
+    if name == "uv.lock":
+        return f'[[package]]\nname = "left-pad"\nversion = "1.0.0"\nsource = {{ editable = "{path}" }}\n'
+    if name == "poetry.lock":
+        source = f'[package.source]\ntype = "directory"\nurl = "{path}"\n'
+        return f'[[package]]\nname = "left-pad"\nversion = "1.0.0"\nfiles = []\n\n{source}'
+    if name == "Pipfile.lock":
+        return json.dumps({"_meta": {"sources": []}, "default": {"left-pad": {"path": path}}})
+    if name == "Gemfile.lock":
+        return f"PATH\n  remote: {path}\n  specs:\n    left-pad (1.0.0)\n"
+    dist = {"type": "path", "url": path, "reference": "a"}
+    return json.dumps({"packages": [{"name": "owner/left-pad", "version": "1.0.0", "dist": dist}]})
+
+
+@pytest.mark.defect("T3")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("package-lock.json", "yarn.lock", "pnpm-lock.yaml", "uv.lock", "poetry.lock", "Pipfile.lock"),
+        *("Gemfile.lock", "composer.lock"),
+    ],
+)
+def test_a_path_is_reported_only_if_it_leaves_the_repository(name: str) -> None:
+    for folder, path, expected in (
+        ("web/app", "../shared", set()),
+        ("web/app", "../../../../../outside", {"outside-source"}),
+        ("web/app", "/tmp/outside", {"outside-source"}),
+        ("web/app", "./here", set()),
+    ):
+        found = review_lock_file(f"{folder}/{name}", None, _local(name, path).encode(), frozenset((1,)))
+        assert {one.rule for one in found} == expected, path
+
+
 def test_a_further_artifact_of_a_locked_release_is_a_low_finding() -> None:
     for name, old, new in (
         ("uv.lock", _uv(_LINUX), _uv(_LINUX, _WINDOWS)),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from codeloupe.analysers.lock_files.pins import WEAK_ALGORITHMS, Pin, algorithm_of
-from codeloupe.analysers.lock_files.places import Place, place_of
+from codeloupe.analysers.lock_files.places import Place, is_outside, place_of
 from codeloupe.analysers.lock_files.rules import REGISTRIES
 
 
@@ -37,6 +37,8 @@ class _Before:
         self.releases: set[tuple[str, str]] = set()
         self.has_all_hashes = bool(pins)
         for pin in pins:
+            if pin.path:
+                continue
             self.by_name[pin.name].append(pin)
             self.hashes[pin.key].update(pin.hashes)
             if pin.hashes:
@@ -49,14 +51,18 @@ class _Before:
                 self.has_all_hashes = False
 
 
-def compare(before: Sequence[Pin], after: Sequence[Pin], registries: str) -> Iterator[Alarm]:
-    """Yield an alarm for each rule that a new or changed pin breaks."""
+def compare(before: Sequence[Pin], after: Sequence[Pin], registries: str, folder: str = "") -> Iterator[Alarm]:
+    """Yield an alarm for each rule that a new or changed pin breaks. `folder` is that of the lock file."""
     old = _Before(before, registries)
     algorithms: set[str] = set()
     for pin in after:
         algorithms |= pin.algorithms
     for pin in after:
         if pin in old.pins:
+            continue
+        if pin.path:
+            if is_outside(pin.path, folder):
+                yield Alarm("outside-source", pin)
             continue
         place = place_of(pin.source, registries)
         if place is not None:

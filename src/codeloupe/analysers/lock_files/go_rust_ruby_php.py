@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from codeloupe.analysers.lock_files.parsing import parse_json, parse_toml, rows, table, text_of
-from codeloupe.analysers.lock_files.pins import Pin, hash_set
+from codeloupe.analysers.lock_files.pins import Pin, hash_set, local_pin
 from codeloupe.system.regex import regex
 
 _GEM_SECTIONS = ("GEM", "GIT", "PATH", "PLUGIN SOURCE")
@@ -93,7 +93,9 @@ def _gem_pins(section: str, lines: list[str], hashes: Mapping[tuple[str, str], f
             remotes.append(f"git+{remote}" if section == "GIT" else remote)
         elif gem is not None:
             for remote in remotes or [""]:
-                if section != "PATH":
+                if section == "PATH":
+                    yield local_pin(gem[1], remote)
+                else:
                     yield Pin(gem[1], gem[2], "", remote, hashes.get((gem[1], gem[2]), frozenset()))
         elif not _GEM_DETAIL.match(line):
             raise ValueError(f"{line.strip()[:80]!r} is not valid in a Gemfile.lock")
@@ -103,18 +105,21 @@ def read_composer(text: str) -> Iterator[Pin]:
     """Yield the archive, the repository and the mirrors of each package of composer.lock. Raises ValueError."""
     document = parse_json(text)
     for entry in (*rows(document["packages"]), *rows(document.get("packages-dev"))):
-        is_verified = not table(table(entry.get("transport-options") or None).get("ssl"))
+        # These options can switch the check of certificates off.
+        is_verified = not table(entry.get("transport-options") or None).get("ssl")
         for artifact in ("dist", "source"):
             place = table(entry.get(artifact))
-            if not place or place.get("type") == "path":
+            if place.get("type") == "path":
+                yield local_pin(text_of(entry["name"]), text_of(place.get("url")))
                 continue
-            addresses = [text_of(place.get("url"))]
-            for mirror in rows(place.get("mirrors")):
-                addresses.append(text_of(mirror.get("url")))
-            for address in addresses:
-                # These options can switch the check of certificates off. Then TLS protects no more than plain HTTP.
-                used = address if is_verified else address.replace("https:", "http:", 1)
-                yield _composer_pin(entry, artifact, used, place)
+            if not place:
+                continue
+            for server in (place, *rows(place.get("mirrors"))):
+                address = text_of(server.get("url"))
+                if not is_verified:
+                    # Without verification, TLS protects no more than plain HTTP.
+                    address = address.replace("https:", "http:", 1)
+                yield _composer_pin(entry, artifact, address, place)
 
 
 def _composer_pin(entry: Mapping[str, Any], artifact: str, address: str, place: Mapping[str, Any]) -> Pin:

@@ -1,11 +1,12 @@
 """Read the lock files of npm, yarn and pnpm.
 
-Entries in the tree, such as workspaces, links and patches, are not pins: the review reads their files themselves.
+Workspaces and patches are not pins: the review reads their files. Links and paths are pins with only a path.
 """
 
 from __future__ import annotations
 
 import base64
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.analysers.lock_files.parsing import parse_json, parse_yaml, rows, table, text_of
-from codeloupe.analysers.lock_files.pins import Pin, hash_set
+from codeloupe.analysers.lock_files.pins import Pin, hash_set, local_pin
 from codeloupe.analysers.lock_files.places import path_of, place_of
 from codeloupe.analysers.lock_files.rules import REGISTRIES
 from codeloupe.system.regex import regex
@@ -43,9 +44,10 @@ def read_npm(text: str) -> Iterator[Pin]:
         raise ValueError("it has neither packages nor dependencies")
     for path, value in table(document.get("packages")).items():
         entry = table(value)
-        is_in_tree = bool(entry.get("link")) or "node_modules/" not in path
-        if not is_in_tree:
-            name = path.rpartition("node_modules/")[2]
+        name = path.rpartition("node_modules/")[2]
+        if entry.get("link"):
+            yield local_pin(name, text_of(entry.get("resolved")))
+        elif "node_modules/" in path:
             is_nested = path.count("node_modules/") > 1
             yield from _npm_pins(name, text_of(entry.get("name")) or name, entry, is_nested=is_nested)
     # npm 6 reads these, npm 7 reads `packages`.
@@ -77,19 +79,25 @@ def _npm_pins(name: str, package: str, entry: Mapping[str, Any], *, is_nested: b
         source = version
     # A bundled package is in the archive of the package that it is nested in.
     is_bundled = is_nested and bool(entry.get("inBundle") or entry.get("bundled")) and not source
-    is_in_tree = version.startswith("file:") or source.startswith("file:")
-    if is_bundled or is_in_tree:
+    if is_bundled:
         return
     yield _tarball_pin(name, version, source, text_of(entry.get("integrity")).split(), package=package)
 
 
 def _tarball_pin(name: str, version: str, source: str, hashes: list[str], *, package: str = "") -> Pin:
     """Return the pin of a tarball, with the names in its address if these differ from the recorded ones."""
+    if source.startswith("file:"):
+        return local_pin(name, _local_path(source))
     package = package or name
     other = ""
     if source and _VERSION.fullmatch(version):
         other = _other_tarball(package.lower(), version.lower(), source)
     return Pin(name, version, _commit_in(source), source, hash_set(hashes), package=package, address_names=other)
+
+
+def _local_path(source: str) -> str:
+    """Return the path in a source such as `file:../left-pad.tgz#hash`."""
+    return source.partition(":")[2].partition("#")[0]
 
 
 def _commit_in(address: str) -> str:
@@ -139,7 +147,7 @@ class _YarnEntry(Struct, frozen=True):
 
 
 def read_yarn(text: str) -> Iterator[Pin]:
-    """Yield the pins of yarn.lock, of yarn 1 and of its successors, one for each name of an entry. Raises ValueError."""
+    """Yield the pins of yarn.lock of each version of yarn, one for each name of an entry. Raises ValueError."""
     entries = _yarn_entries(text)
     cache_key = entries[0].fields.get("cacheKey", "")
     for entry in entries[1:]:
@@ -166,23 +174,27 @@ def _yarn_1_pins(name: str, package: str, fields: Mapping[str, str]) -> Iterator
         # The integrity may state the same hash, in this form.
         encoded = base64.b64encode(bytes.fromhex(digest)).decode("ascii")
         hashes.append(f"sha1-{encoded}")
-    if not source.startswith("file:"):
-        yield _tarball_pin(name, fields.get("version", ""), source, hashes, package=package)
+    yield _tarball_pin(name, fields.get("version", ""), source, hashes, package=package)
 
 
 def _berry_pins(name: str, package: str, fields: Mapping[str, str], cache_key: str) -> Iterator[Pin]:
     locator = _berry_locator(fields["resolution"])
+    version = fields.get("version", "")
     checksum = fields.get("checksum", "")
-    if locator[2].startswith("patch:"):
-        # The checksum is that of the patched package, and the patch is in the tree.
+    while locator[2].startswith("patch:"):
+        # The patch is in the tree, and the checksum is that of the patched package, so only the source is compared.
+        version = ""
         checksum = ""
         locator = _berry_locator(unquote(locator[2].removeprefix("patch:").partition("#")[0]))
         if locator[1] == package and locator[2].startswith("npm:"):
             return
-    if _YARN_LOCAL.match(locator[2]):
-        return
-    version = fields.get("version", "")
     place, _, bindings = locator[2].partition("::")
+    if place.startswith(("link:", "portal:", "file:")):
+        # The path is relative to the workspace that depends on the package.
+        workspace = parse_qs(bindings).get("locator", [""])[-1].partition("@workspace:")[2]
+        yield local_pin(name, posixpath.join(workspace, _local_path(place)))
+    if _YARN_LOCAL.match(place):
+        return
     source = parse_qs(bindings).get("__archiveUrl", [""])[-1]
     other = ""
     if place.startswith("npm:"):
@@ -288,6 +300,6 @@ def _pnpm_resolution_pins(name: str, version: str, resolution: Mapping[str, Any]
     source = text_of(resolution.get("tarball") or resolution.get("url"))
     if resolution.get("repo"):
         source = f"git+{text_of(resolution['repo'])}"
-    is_in_tree = resolution.get("type") == "directory" or source.startswith("file:")
-    if not is_in_tree:
-        yield _tarball_pin(name, version, source, text_of(resolution.get("integrity")).split())
+    if resolution.get("type") == "directory":
+        source = f"file:{text_of(resolution.get('directory'))}"
+    yield _tarball_pin(name, version, source, text_of(resolution.get("integrity")).split())

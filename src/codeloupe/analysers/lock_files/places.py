@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from urllib.parse import unquote
 
@@ -66,6 +67,15 @@ def path_of(source: str) -> str:
     """Return the decoded path of a plain address, or an empty text."""
     address = _plain_address(source)
     return "" if address is None else address.path
+
+
+def is_outside(path: str, folder: str) -> bool:
+    """Return whether a path, relative to a folder of the repository, leaves the repository."""
+    plain = path.replace("\\", "/")
+    # A colon is part of a drive or of an address.
+    if plain.startswith(("/", "~")) or ":" in plain:
+        return True
+    return posixpath.normpath(posixpath.join(folder, plain)).split("/")[0] == ".."
 
 
 def _plain_address(source: str) -> _Address | None:

@@ -1,6 +1,6 @@
 """Read the lock files of poetry, uv, pdm and pipenv, and requirements files with hashes.
 
-Entries in the tree, such as editable and path dependencies, are not pins: the review reads their files themselves.
+Editable and path dependencies are pins with only a path: the review reads their files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from codeloupe.analysers.lock_files.parsing import parse_json, parse_toml, rows, table, text_of
-from codeloupe.analysers.lock_files.pins import Pin, alphanumeric, hash_set
+from codeloupe.analysers.lock_files.pins import Pin, alphanumeric, hash_set, local_pin
 from codeloupe.system.regex import regex
 
 _LOCAL_SOURCES = ("editable", "virtual", "directory", "path")
@@ -42,6 +42,7 @@ def _toml_pins(name: str, entry: Mapping[str, Any], files_apart: list[dict[str, 
     stated = entry.get("source")
     source = {"url": stated} if isinstance(stated, str) else table(stated)
     if _is_in_tree(entry, source):
+        yield local_pin(name, _path_in(entry, source))
         return
     version = text_of(entry.get("version"))
     repository = _repository_in(source) or _repository_in(entry)
@@ -85,6 +86,12 @@ def _is_in_tree(entry: Mapping[str, Any], source: Mapping[str, Any]) -> bool:
     return "path" in entry or any(key in source for key in _LOCAL_SOURCES)
 
 
+def _path_in(entry: Mapping[str, Any], source: Mapping[str, Any]) -> str:
+    """Return the path of a package in the working tree."""
+    stated = [entry.get("path"), source.get("url"), *(source.get(key) for key in _LOCAL_SOURCES)]
+    return next((text_of(path) for path in stated if path), ".")
+
+
 def _file_pin(pin: Pin, file: Mapping[str, Any], *, is_direct: bool, file_version: str | None = None) -> Pin:
     """Return the pin of one wheel or source archive of a package. Each of its names must be that of the package.
 
@@ -93,8 +100,9 @@ def _file_pin(pin: Pin, file: Mapping[str, Any], *, is_direct: bool, file_versio
     address = text_of(file.get("url"))
     names: list[str] = []
     for stated in (text_of(file.get("file")), text_of(file.get("path")), address):
-        if stated:
-            names.append(_file_name(stated))
+        name = _file_name(stated)
+        if name:
+            names.append(name)
     if not names:
         names.append(_file_name(pin.source))
     version = pin.version if file_version is None else file_version
@@ -155,7 +163,9 @@ def _pipfile_pins(name: str, entry: Mapping[str, Any], indexes: Mapping[str, str
         return
     file = text_of(entry.get("file"))
     is_in_tree = bool(entry.get("path")) or (bool(file) and "://" not in file)
-    if not is_in_tree:
+    if is_in_tree:
+        yield local_pin(name, text_of(entry.get("path")) or file)
+    else:
         source = file or indexes.get(text_of(entry.get("index")), "")
         yield Pin(name, version, None, source, hash_set(entry.get("hashes") or []))
 
@@ -193,10 +203,8 @@ def _joined_lines(text: str) -> Iterator[str]:
         if line.endswith("\\") and not is_comment:
             waiting.append(line.removesuffix("\\"))
             continue
-        if is_comment:
-            # The blank keeps the comment apart from the words before it.
-            line = f" {line}"
-        waiting.append(line)
+        # The blank keeps a comment apart from the words before it.
+        waiting.append(f" {line}" if is_comment else line)
         yield "".join(waiting)
         waiting.clear()
     yield "".join(waiting)
