@@ -189,7 +189,7 @@ def lock_changes(directory: Path) -> Iterator[LockChange]:
     if name in (".git", "repo"):
         name = directory.parent.name
     patterns = [f":(icase,glob)**/{pattern}" for pattern in _NAMES]
-    words = ("log", "--first-parent", "--diff-merges=first-parent", "--no-renames", "--raw", "-z", "--no-abbrev")
+    words = ("log", "--first-parent", "--diff-merges=first-parent", "--find-renames", "--raw", "-z", "--no-abbrev")
     listed = _git(directory, *words, "--format=commit %H", "--", *patterns)
     commit = ""
     count_by_path: Counter[str] = Counter()
@@ -201,8 +201,14 @@ def lock_changes(directory: Path) -> Iterator[LockChange]:
             continue
         if not text.startswith(":"):
             continue
-        old_mode, new_mode, old, new, _ = text.split(" ")
+        old_mode, new_mode, old, new, status = text.split(" ")
         path = next(fields)
+        if status.startswith("R"):
+            old_path = path
+            path = next(fields)
+            # The analyser compares a moved file with its old content, unless the name of the file is another one.
+            if PurePosixPath(old_path).name != PurePosixPath(path).name:
+                old = _NO_OBJECT
         if not _NOT_REAL.isdisjoint(PurePosixPath(path).parts):
             continue
         is_file = new_mode.startswith("100") and old_mode[1:4] in ("100", "000")

@@ -45,7 +45,9 @@ def test_only_an_alarm_that_is_judged_true_does_not_count(
     for content in ("example.org/m v1.0.0 h1:a=\n", "example.org/m v1.0.0 h1:b=\n"):
         repository.commit_files({"go.sum": content}, "change")
     judged = tmp_path / "judged.toml"
-    verdict = f'commit = "{repository.head()}", path = "go.sum", rule = "hash-changed", is_true = {str(is_true).lower()}'
+    verdict = (
+        f'commit = "{repository.head()}", path = "go.sum", rule = "hash-changed", is_true = {str(is_true).lower()}'
+    )
     judged.write_text(f'alarms = [{{ {verdict}, reason = "a tag moved" }}]\n', encoding="utf-8")
     monkeypatch.setattr(lock_files, "JUDGED", judged)
     monkeypatch.setenv(REPOSITORIES, str(repository.path.parent))

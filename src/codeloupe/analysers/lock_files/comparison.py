@@ -25,7 +25,11 @@ class Alarm(Struct, frozen=True):
 
 
 class _Before:
-    """The pins before the change, with the indexes that the comparison needs."""
+    """The pins before the change, with the indexes that the comparison needs.
+
+    `places` are those of each package and `all_places` those of the whole file. `releases` are the packages and
+    versions with a hash. `has_all_hashes` is whether every pin that can have a hash has one.
+    """
 
     def __init__(self, pins: Sequence[Pin], registries: str) -> None:
         self.pins = frozenset(pins)
@@ -115,9 +119,9 @@ def _has_known_hash(pin: Pin, old: _Before) -> bool:
 
 def _compare_package(pin: Pin, old: _Before) -> Iterator[Alarm]:
     """Yield an alarm if the address names another package or version, or a known name stands for another package."""
-    earlier = old.by_name.get(pin.name, [])
-    is_renamed = bool(earlier) and all(one.package != pin.package for one in earlier)
-    if pin.address_names or is_renamed:
+    earlier_packages = {one.package for one in old.by_name.get(pin.name, [])}
+    is_other_package = bool(earlier_packages) and pin.package not in earlier_packages
+    if pin.address_names or is_other_package:
         yield Alarm("other-package", pin)
 
 
@@ -128,15 +132,17 @@ def _can_have_hash(pin: Pin, place: Place | None) -> bool:
 
 
 def _is_hash_expected(pin: Pin, place: Place | None, old: _Before) -> bool:
-    """Return whether a known package had a hash before or, for a new package, whether all others had one."""
-    earlier = old.by_name.get(pin.name)
+    """Return whether a known package had a hash before or, for a new package, whether all others had one.
+
+    A package in a repository is expected to have a hash only if it had one in the same repository.
+    """
+    earlier = old.by_name.get(pin.name, [])
+    with_hash = [one for one in earlier if one.hashes]
+    if _can_have_hash(pin, place):
+        return bool(with_hash) if earlier else old.has_all_hashes
     if not pin.version:
         return False
-    if not earlier:
-        return _can_have_hash(pin, place) and old.has_all_hashes
-    if _can_have_hash(pin, place):
-        return any(one.hashes for one in earlier)
-    return any(one.hashes and place_of(one.source, old.registries) == place for one in earlier)
+    return any(place_of(one.source, old.registries) == place for one in with_hash)
 
 
 def _compare_hashes(pin: Pin, old: _Before, algorithms: set[str]) -> Iterator[Alarm]:
@@ -152,11 +158,13 @@ def _compare_hashes(pin: Pin, old: _Before, algorithms: set[str]) -> Iterator[Al
     if old_algorithms & pin.algorithms:
         if _is_hash_replaced(pin, earlier):
             yield Alarm("hash-changed", pin)
-    elif old_algorithms <= WEAK_ALGORITHMS:
         return
-    elif pin.algorithms <= WEAK_ALGORITHMS:
+    was_weak = old_algorithms <= WEAK_ALGORITHMS
+    is_weak = pin.algorithms <= WEAK_ALGORITHMS
+    is_old_algorithm_in_use = bool(old_algorithms & algorithms)
+    if is_weak and not was_weak:
         yield Alarm("hash-weakened", pin)
-    elif old_algorithms & algorithms:
+    elif is_old_algorithm_in_use and not was_weak:
         yield Alarm("hash-changed", pin)
 
 

@@ -91,7 +91,7 @@ class _AddedLines:
                 self._by_word.setdefault(word, number)
 
     def number_of(self, pin: Pin) -> int:
-        """Return the added line that shows the source, the hash or the name of a pin, or else any added line."""
+        """Return the added line that shows the source, the hash or the name of a pin, or else the first added line."""
         for text in (
             pin.source,
             pin.path,
@@ -100,7 +100,9 @@ class _AddedLines:
             pin.name,
             f"node_modules/{pin.name}",
         ):
-            for word in (*_WORD.findall(text)[:1], re.split(r"[-:=]", text, maxsplit=1)[-1]):
+            # Some formats write the algorithm of a hash or the scheme of an address apart from the rest.
+            rest = re.split(r"[-:=]", text, maxsplit=1)[-1]
+            for word in (*_WORD.findall(text)[:1], rest):
                 if word in self._by_word:
                     return self._by_word[word]
         return self.numbers[0] if self.numbers else 1

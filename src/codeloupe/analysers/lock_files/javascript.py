@@ -34,7 +34,7 @@ _PNPM_KEY = regex(rf"/?({_NAME})[@/](.+)")
 # A dependency on a package of another name: `name@1.0.0` or `/name/1.0.0`, but not `1.0.0_peer@2.0.0`.
 _PNPM_ALIAS = regex(r"(?:/|(?![0-9]+\.))((?:@[^/@:()]+/)?[^/@:()]+)[@/][0-9].*")
 _PNPM_DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies")
-_YARN_PLACES = ("version", "resolved", "resolution", "integrity", "checksum")
+_YARN_SCALARS = ("version", "resolved", "resolution", "integrity", "checksum")
 
 
 def read_npm(text: str) -> Iterator[Pin]:
@@ -148,9 +148,12 @@ class _YarnEntry(Struct, frozen=True):
 
 def read_yarn(text: str) -> Iterator[Pin]:
     """Yield the pins of yarn.lock of each version of yarn, one for each name of an entry. Raises ValueError."""
-    entries = _yarn_entries(text)
-    cache_key = entries[0].fields.get("cacheKey", "")
-    for entry in entries[1:]:
+    cache_key = ""
+    for entry in _yarn_entries(text):
+        if entry.header == "__metadata":
+            # It is the first entry.
+            cache_key = entry.fields.get("cacheKey", "")
+            continue
         if "resolution" in entry.fields and "resolved" in entry.fields:
             raise ValueError(f"{entry.header[:80]!r} has fields of two versions of yarn")
         for written in re.split(r'"?, *"?', entry.header):
@@ -217,13 +220,14 @@ def _berry_locator(text: str) -> re.Match[str]:
 
 
 def _yarn_entries(text: str) -> list[_YarnEntry]:
-    """Return the metadata and the entries, in the form of yarn 1 or in the YAML that its successors write."""
+    """Return the entries, in the form of yarn 1 or in the YAML that its successors write. Raises ValueError.
+
+    Both forms have an entry at each line without indentation, and its fields at lines with two blanks.
+    """
     if "# yarn lockfile" not in text and "__metadata:" not in text:
         raise ValueError("it does not have the header of a yarn lock file")
-    metadata = _YarnEntry("__metadata", {})
-    entries = [metadata]
+    entries: list[_YarnEntry] = []
     is_in_nested_field = False
-    current = metadata
     for number, written in enumerate(text.splitlines(), start=1):
         line = written.rstrip()
         if not line or line.startswith("#"):
@@ -231,23 +235,21 @@ def _yarn_entries(text: str) -> list[_YarnEntry]:
         if is_in_nested_field and line.startswith("    "):
             continue
         is_in_nested_field = False
+        field = _YARN_FIELD.fullmatch(line)
         if not line.startswith(" ") and line.endswith(":"):
             header = line.removesuffix(":").removeprefix("? ")
-            current = metadata if header == "__metadata" else _YarnEntry(header, {})
-            entries.append(current)
-            continue
-        field = _YARN_FIELD.fullmatch(line)
-        if field is None:
+            entries.append(_YarnEntry(header, {}))
+        elif field is None or not entries:
             raise ValueError(f"line {number} is neither an entry nor a field of one")
-        if field[1] in current.fields:
+        elif field[1] in entries[-1].fields:
             raise ValueError(f"line {number} has a field that the entry already has")
-        if field[2] is None and field[1] in _YARN_PLACES:
+        elif field[2] is not None:
+            entries[-1].fields[field[1]] = field[2]
+        elif field[1] in _YARN_SCALARS:
             raise ValueError(f"line {number} has no value")
-        if field[2] is None:
-            is_in_nested_field = True
         else:
-            current.fields[field[1]] = field[2]
-    return [metadata, *(entry for entry in entries if entry is not metadata)]
+            is_in_nested_field = True
+    return entries
 
 
 def read_pnpm(text: str) -> Iterator[Pin]:

@@ -59,10 +59,10 @@ def _toml_pins(name: str, entry: Mapping[str, Any], files_apart: list[dict[str, 
         files.append(table(entry["sdist"]))
     is_direct = "url" in entry or ("url" in source and source.get("type") != "legacy")
     for file in files:
-        yield _file_pin(Pin(name, version, "", index), file, is_direct=is_direct)
+        yield _file_pin(Pin(name, version, "", index), file, version, is_direct=is_direct)
     for file in files_apart:
-        # These are the files of all versions of the package.
-        yield _file_pin(Pin(name, version, "", index), file, is_direct=is_direct, file_version="")
+        # These are the files of all versions of the package, so their names may contain any version.
+        yield _file_pin(Pin(name, version, "", index), file, "", is_direct=is_direct)
     if not files and not files_apart:
         yield Pin(name, version, "", index)
 
@@ -92,8 +92,8 @@ def _path_in(entry: Mapping[str, Any], source: Mapping[str, Any]) -> str:
     return next((text_of(path) for path in stated if path), ".")
 
 
-def _file_pin(pin: Pin, file: Mapping[str, Any], *, is_direct: bool, file_version: str | None = None) -> Pin:
-    """Return the pin of one wheel or source archive of a package. Each of its names must be that of the package.
+def _file_pin(pin: Pin, file: Mapping[str, Any], version: str, *, is_direct: bool) -> Pin:
+    """Return the pin of one wheel or source archive of a package. Each of its names must begin with name and version.
 
     `is_direct` is whether the package has an address in place of an index. Then a source archive may have any name.
     """
@@ -105,7 +105,6 @@ def _file_pin(pin: Pin, file: Mapping[str, Any], *, is_direct: bool, file_versio
             names.append(name)
     if not names:
         names.append(_file_name(pin.source))
-    version = pin.version if file_version is None else file_version
     other = ""
     for name in names:
         is_named_by_index = name.endswith(".whl") or not is_direct
