@@ -543,6 +543,7 @@ def test_an_attack_is_reported(case: str) -> None:
         ("yarn.lock", _yarn_1('  resolved "a"\n  resolved "b"\n')),
         ("yarn.lock", _yarn_1('  resolved "a"\n  resolution "left-pad@npm:1.0.0"\n')),
         ("yarn.lock", _berry("10", 'a@1:\n  version: 1\n  resolution:\n    "a@npm:1"\n')),
+        pytest.param("yarn.lock", samples.write_berry(Entry(source="a@patch:" * 20 + "a@npm:1")), id="many patches"),
         ("pnpm-lock.yaml", "packages: {}\n"),
         ("pnpm-lock.yaml", "lockfileVersion: 6\npackages: &a {}\nsnapshots: *a\n"),
         ("pnpm-lock.yaml", "lockfileVersion: 6\npackages: {}\npackages: {}\n"),

@@ -34,6 +34,7 @@ _PNPM_KEY = regex(rf"/?({_NAME})[@/](.+)")
 # A dependency on a package of another name: `name@1.0.0` or `/name/1.0.0`, but not `1.0.0_peer@2.0.0`.
 _PNPM_ALIAS = regex(r"(?:/|(?![0-9]+\.))((?:@[^/@:()]+/)?[^/@:()]+)[@/][0-9].*")
 _PNPM_DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies")
+_MOST_PATCHES = 10
 _YARN_SCALARS = ("version", "resolved", "resolution", "integrity", "checksum")
 
 
@@ -120,12 +121,13 @@ def _other_tarball(package: str, version: str, address: str) -> str:
     At the registry, the path is `NAME/-/BASE-VERSION.tgz`, in which BASE is NAME without its scope. On another host,
     folders may come before NAME, and an address of another form names nothing.
     """
+    is_at_registry = _is_at_registry(address)
     path = path_of(address).lower()
     folder, separator, file = path.rpartition("/-/")
-    if not separator and not _is_at_registry(address):
+    if not separator and not is_at_registry:
         return ""
     has_version = file.rpartition("/")[2] == f"{package.rpartition('/')[2]}-{version}.tgz"
-    if has_version and _is_folder_of(package, folder, is_at_registry=_is_at_registry(address)):
+    if has_version and _is_folder_of(package, folder, is_at_registry=is_at_registry):
         return ""
     return path
 
@@ -182,29 +184,30 @@ def _yarn_1_pins(name: str, package: str, fields: Mapping[str, str]) -> Iterator
 
 def _berry_pins(name: str, package: str, fields: Mapping[str, str], cache_key: str) -> Iterator[Pin]:
     locator = _berry_locator(fields["resolution"])
-    version = fields.get("version", "")
-    checksum = fields.get("checksum", "")
-    while locator[2].startswith("patch:"):
-        # The patch is in the tree, and the checksum is that of the patched package, so only the source is compared.
-        version = ""
-        checksum = ""
-        locator = _berry_locator(unquote(locator[2].removeprefix("patch:").partition("#")[0]))
-        if locator[1] == package and locator[2].startswith("npm:"):
-            return
-    place, _, bindings = locator[2].partition("::")
+    base = _without_patches(locator)
+    is_patched = base is not locator
+    place, _, bindings = base[2].partition("::")
+    if is_patched and base[1] == package and place.startswith("npm:"):
+        # The patch is in the tree, and the unpatched package has an entry of its own.
+        return
     if place.startswith(("link:", "portal:", "file:")):
         # The path is relative to the workspace that depends on the package.
         workspace = parse_qs(bindings).get("locator", [""])[-1].partition("@workspace:")[2]
         yield local_pin(name, posixpath.join(workspace, _local_path(place)))
     if _YARN_LOCAL.match(place):
         return
-    source = parse_qs(bindings).get("__archiveUrl", [""])[-1]
+    source = place
     other = ""
+    version = fields.get("version", "")
     if place.startswith("npm:"):
-        if locator[1] != package or place != f"npm:{version}":
+        source = parse_qs(bindings).get("__archiveUrl", [""])[-1]
+        if base[1] != package or place != f"npm:{version}":
             other = fields["resolution"]
-    else:
-        source = place
+    if is_patched:
+        # The checksum is that of the patched package, so only the source is compared.
+        yield Pin(name, "", "", source, package=package, address_names=other)
+        return
+    checksum = fields.get("checksum", "")
     if checksum and "/" not in checksum:
         checksum = f"{cache_key}/{checksum}"
     hashes = hash_set([checksum])
@@ -217,6 +220,16 @@ def _berry_locator(text: str) -> re.Match[str]:
     if locator is None:
         raise ValueError(f"{text[:80]!r} does not name a package")
     return locator
+
+
+def _without_patches(locator: re.Match[str]) -> re.Match[str]:
+    """Return the locator of the package that patches are applied to. Raises ValueError if there are too many."""
+    for _ in range(_MOST_PATCHES):
+        if not locator[2].startswith("patch:"):
+            return locator
+        patched = locator[2].removeprefix("patch:").partition("#")[0]
+        locator = _berry_locator(unquote(patched))
+    raise ValueError(f"{locator[1][:80]!r} has too many patches")
 
 
 def _yarn_entries(text: str) -> list[_YarnEntry]:

@@ -80,19 +80,23 @@ def is_outside(path: str, folder: str) -> bool:
 
 def _plain_address(source: str) -> _Address | None:
     """Return the parts of an address that every program reads in the same way, or None."""
-    address = _ADDRESS.fullmatch(source)
-    by_ssh = _SSH_ADDRESS.fullmatch(source)
-    short = _SHORT_ADDRESS.fullmatch(source)
-    if address is not None:
-        found = _Address(address[1].lower(), address[2].lower(), address[3] or "", _decoded(address[4] or ""))
-    elif by_ssh is not None:
-        found = _Address("git+ssh", by_ssh[1].lower(), "", _decoded(by_ssh[2]))
-    elif short is not None:
-        found = _Address("git+https", _SHORT_HOSTS[short[1]], "", _decoded(short[2]))
-    else:
+    found = _address(source)
+    if found is None or not {".", ".."}.isdisjoint(found.path.split("/")):
         return None
-    has_dot_segment = not {".", ".."}.isdisjoint(found.path.split("/"))
-    return None if has_dot_segment else found
+    return found
+
+
+def _address(source: str) -> _Address | None:
+    address = _ADDRESS.fullmatch(source)
+    if address is not None:
+        return _Address(address[1].lower(), address[2].lower(), address[3] or "", _decoded(address[4] or ""))
+    by_ssh = _SSH_ADDRESS.fullmatch(source)
+    if by_ssh is not None:
+        return _Address("git+ssh", by_ssh[1].lower(), "", _decoded(by_ssh[2]))
+    short = _SHORT_ADDRESS.fullmatch(source)
+    if short is not None:
+        return _Address("git+https", _SHORT_HOSTS[short[1]], "", _decoded(short[2]))
+    return None
 
 
 def _decoded(path: str) -> str:

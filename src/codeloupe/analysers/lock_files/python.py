@@ -19,8 +19,7 @@ from codeloupe.system.regex import regex
 _LOCAL_SOURCES = ("editable", "virtual", "directory", "path")
 _VERSION_CONTROL = ("git", "hg", "svn", "bzr")
 # pip accepts each option by the beginning of its name.
-_TRUSTED_HOST = regex(r"--t[a-z-]*[= ](\S+)")
-_OPTION_ADDRESS = regex(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+_TRUSTED_HOST = regex(r"(?<!\S)--t[a-z-]*[= ](\S+)")
 _ENCODING = regex(r"#.*coding[:=][ \t]*([\w.-]+)")
 _REQUIREMENT = regex(r"([A-Za-z0-9][\w.-]*) ?(?:\[[^\]]*\])? ?((?:[=<>!~][^ ].*|[=<>!~]+ .*)?)")
 
@@ -246,7 +245,15 @@ def _option_pins(line: str) -> Iterator[Pin]:
     for host in _TRUSTED_HOST.findall(line):
         # pip accepts any certificate of such a host, so TLS does not protect it.
         yield Pin("--trusted-host", "", "index", f"http://{host}")
-    for address in _OPTION_ADDRESS.findall(line):
+    for word in line.split():
+        address = word
+        if word.startswith("--"):
+            address = word.partition("=")[2]
+        elif word.startswith("-"):
+            # A value may follow the letter of an option without a blank.
+            address = word[2:]
+        if "://" not in address:
+            continue
         if option.startswith(("-e", "--ed")):
             yield _address_pin(address, frozenset())
         else:
