@@ -53,3 +53,19 @@ def test_only_an_alarm_that_is_judged_true_does_not_count(
     monkeypatch.setenv(REPOSITORIES, str(repository.path.parent))
     *_, total = lock_files.rows()
     assert total.ratio == ratio
+
+
+@pytest.mark.program
+def test_a_moved_file_is_compared_with_its_old_content(
+    repository: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = "--extra-index-url https://packages.example\na==1.0 --hash=sha256:a\n"
+    repository.commit_files({"requirements.txt": content}, "add")
+    repository.git("mv", "requirements.txt", "dev-requirements.txt")
+    repository.commit("rename")
+    (repository.path / "web").mkdir()
+    repository.git("mv", "dev-requirements.txt", "web/dev-requirements.txt")
+    repository.commit("move")
+    monkeypatch.setenv(REPOSITORIES, str(repository.path.parent))
+    by_format, _ = lock_files.rows()
+    assert "3 changes in 1 repositories: 2 alarms" in by_format.measured
