@@ -2,9 +2,8 @@
 
 With CODELOUPE_BENCH_REPOSITORIES=FOLDER the changes come from the history of each git repository in the folder, with
 or without a work tree. The folder may also contain folders with a bare repository named `repo`. Each alarm of high or
-medium severity is printed, and counts as false unless `lock_files_judged.toml` lists it as a true one. That list was
-made from the alarms on some public repositories, so there the ratio shows regressions. On other repositories, judge the
-printed alarms before you rely on it.
+medium severity is printed. `lock_files_judged.toml` says for each alarm that was judged whether it is true. An alarm
+that was not judged counts as false.
 """
 
 from __future__ import annotations
@@ -26,6 +25,10 @@ from codeloupe.analysers.lock_files import review_lock_file
 from codeloupe.model.finding import Claim, Severity
 
 MOST_FALSE_ALARMS_IN_200 = 1.0
+# A smaller sample says little about other repositories.
+FEWEST_CHANGES = 200
+FEWEST_REPOSITORIES = 8
+FEWEST_FORMATS = 6
 # The newest changes of each lock file. A file of a megabyte takes seconds to parse, so large ones get fewer.
 _NEWEST_CHANGES = 25
 _MOST_BYTES_PER_FILE = 12 * 1024**2
@@ -37,6 +40,7 @@ _NAMES = (
 # Fixtures are written by hand, and copies of other projects are not changed by this one.
 _NOT_REAL = frozenset(("test", "tests", "fixtures", "vendor", "node_modules"))
 _NO_OBJECT = "0" * 40
+JUDGED = Path(__file__).with_name("lock_files_judged.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,17 @@ class Outcome:
         return "requirements" if name.endswith(".txt") else name
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the user should look at the reported fact, and why."""
+
+    is_true: bool
+    reason: str
+
+
+_NOT_JUDGED = Verdict(is_true=False, reason="not judged")
+
+
 def rows() -> Iterator[BenchRow]:
     """Measure the repositories of the given folder, or yield a row that says how to give one."""
     folder = os.environ.get(REPOSITORIES)
@@ -81,17 +96,31 @@ def rows() -> Iterator[BenchRow]:
         if outcome.unread:
             print(outcome.change, "unread:", outcome.unread, file=sys.stderr)
         for claim in outcome.alarms:
-            reason = judged.get((outcome.change.commit, outcome.change.path, str(claim.rule)))
-            verdict = "not judged" if reason is None else f"true: {reason}"
+            verdict = judged.get((outcome.change.commit, outcome.change.path, str(claim.rule)), _NOT_JUDGED)
             print(_alarm_line(outcome.change, claim, verdict), file=sys.stderr)
-            if reason is None:
+            if not verdict.is_true:
                 false_alarms[outcome.format] += 1
     yield from _format_rows(outcomes, false_alarms)
+    yield _total_row(outcomes, false_alarms.total())
+
+
+def _total_row(outcomes: list[Outcome], false_alarms: int) -> BenchRow:
+    """Return the row with the limit. Its text says if the sample is too small."""
     repositories = len({outcome.change.repository for outcome in outcomes})
     formats = len({outcome.format for outcome in outcomes})
-    detail = f"{len(outcomes):,} changes of {formats} formats in {repositories} repositories"
-    ratio = 200 * false_alarms.total() / max(len(outcomes), 1)
-    yield BenchRow("lock files, false alarms in 200 changes", detail, ratio, MOST_FALSE_ALARMS_IN_200, unit="")
+    alarms = sum(len(outcome.alarms) for outcome in outcomes)
+    detail = (
+        f"{len(outcomes):,} changes of {formats} formats in {repositories} repositories: {alarms:,} alarms, "
+        f"{false_alarms:,} of them false or not judged"
+    )
+    is_large = len(outcomes) >= FEWEST_CHANGES and repositories >= FEWEST_REPOSITORIES and formats >= FEWEST_FORMATS
+    if not is_large:
+        detail += (
+            f"; the sample is too small: at least {FEWEST_CHANGES} changes, {FEWEST_REPOSITORIES} repositories and "
+            f"{FEWEST_FORMATS} formats are needed"
+        )
+    ratio = 200 * false_alarms / max(len(outcomes), 1)
+    return BenchRow("lock files, false alarms in 200 changes", detail, ratio, MOST_FALSE_ALARMS_IN_200, unit="")
 
 
 def _format_rows(outcomes: list[Outcome], false_alarms: Counter[str]) -> Iterator[BenchRow]:
@@ -104,22 +133,23 @@ def _format_rows(outcomes: list[Outcome], false_alarms: Counter[str]) -> Iterato
         repositories = len({outcome.change.repository for outcome in found})
         detail = (
             f"{len(found):,} changes in {repositories} repositories: {alarms:,} alarms, "
-            f"{false_alarms[name]:,} of them not judged true, {unread:,} files unread"
+            f"{false_alarms[name]:,} of them false or not judged, {unread:,} files unread"
         )
         yield BenchRow(f"lock files, {name}, per 200", detail, 200 * false_alarms[name] / len(found), None, unit="")
 
 
-def _alarm_line(change: LockChange, claim: Claim, verdict: str) -> str:
+def _alarm_line(change: LockChange, claim: Claim, verdict: Verdict) -> str:
     place = f"{change.repository} {change.commit} {change.path}"
-    return f"{place} {claim.rule} [{verdict}] {claim.title}: {claim.body[:200]} {claim.evidence[:200].strip()}"
+    return f"{place} {claim.rule} [{verdict.reason}] {claim.title}: {claim.body[:200]} {claim.evidence[:200].strip()}"
 
 
-def _judged() -> dict[tuple[str, str, str], str]:
-    """Return the reason of each true alarm by commit, path and rule."""
-    text = Path(__file__).with_name("lock_files_judged.toml").read_text(encoding="utf-8")
-    found: dict[tuple[str, str, str], str] = {}
-    for row in tomllib.loads(text)["alarm"]:
-        found[row["commit"], row["path"], row["rule"]] = row["reason"]
+def _judged() -> dict[tuple[str, str, str], Verdict]:
+    """Return the verdict on each judged alarm by commit, path and rule."""
+    text = JUDGED.read_text(encoding="utf-8")
+    found: dict[tuple[str, str, str], Verdict] = {}
+    for row in tomllib.loads(text)["alarms"]:
+        verdict = Verdict(row["is_true"], row["reason"])
+        found[row["commit"], row["path"], row["rule"]] = verdict
     return found
 
 
@@ -159,7 +189,7 @@ def lock_changes(directory: Path) -> Iterator[LockChange]:
     if name in (".git", "repo"):
         name = directory.parent.name
     patterns = [f":(icase,glob)**/{pattern}" for pattern in _NAMES]
-    words = ("log", "--first-parent", "--diff-merges=first-parent", "--no-renames", "--raw", "-z", "--no-abbrev")
+    words = ("log", "--first-parent", "--diff-merges=first-parent", "--find-renames", "--raw", "-z", "--no-abbrev")
     listed = _git(directory, *words, "--format=commit %H", "--", *patterns)
     commit = ""
     count_by_path: Counter[str] = Counter()
@@ -171,8 +201,14 @@ def lock_changes(directory: Path) -> Iterator[LockChange]:
             continue
         if not text.startswith(":"):
             continue
-        old_mode, new_mode, old, new, _ = text.split(" ")
+        old_mode, new_mode, old, new, status = text.split(" ")
         path = next(fields)
+        if status.startswith("R"):
+            old_path = path
+            path = next(fields)
+            # The analyser compares a moved file with its old content, unless the name of the file is another one.
+            if PurePosixPath(old_path).name != PurePosixPath(path).name:
+                old = _NO_OBJECT
         if not _NOT_REAL.isdisjoint(PurePosixPath(path).parts):
             continue
         is_file = new_mode.startswith("100") and old_mode[1:4] in ("100", "000")

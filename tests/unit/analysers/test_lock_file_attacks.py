@@ -24,7 +24,7 @@ from tests.unit.analysers.lock_file_samples import (
 _RULES = {
     HOST: {"source-moved"},
     GIT: {"source-moved"},
-    HTTP: {"insecure-source"},
+    HTTP: {"insecure-source", "insecure-same-hash"},
     EXCHANGED: {"hash-changed"},
     DROPPED: {"hash-missing"},
     OTHER: {"other-package", "source-moved"},

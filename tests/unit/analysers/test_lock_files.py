@@ -69,6 +69,11 @@ _LINUX = _wheel("cp311", "linux")
 _WINDOWS = _wheel("cp312", "windows")
 
 
+def _pnpm_with_alias(version: str) -> str:
+    importers = f"importers:\n  .:\n    dependencies:\n      left-pad:\n        version: {version}\n\npackages:\n"
+    return samples.write_pnpm(Entry(), _SECOND).replace("packages:\n", importers)
+
+
 def _git_npm(commit: str, owner: str = "owner") -> str:
     return _npm({"version": "1.0.0", "resolved": f"git+ssh://git@github.com/{owner}/left-pad.git#{commit}"})
 
@@ -110,7 +115,7 @@ def test_two_versions_of_a_go_module_may_share_the_hash_of_go_mod() -> None:
     [
         pytest.param(_wheel("cp312", "evil"), "hash-changed", id="hash exchanged"),
         pytest.param(_wheel("cp312"), "hash-missing", id="hash dropped"),
-        pytest.param(_wheel("cp312", "windows", FILES.replace("https:", "http:")), "insecure-source", id="http"),
+        pytest.param(_wheel("cp312", "windows", FILES.replace("https:", "http:")), "insecure-same-hash", id="http"),
         pytest.param(_wheel("cp312", "windows", EVIL), "source-moved", id="host"),
         pytest.param(_wheel("cp312", "windows", release="evil-1.0.0"), "other-package", id="other package"),
         pytest.param(_wheel("cp312", "windows", release="a-0.9.0"), "other-package", id="other version"),
@@ -139,7 +144,16 @@ _REGENERATIONS = {
         samples.write_npm(Entry(), _SECOND),
     ),
     "npm 1 to 3": ("package-lock.json", samples.write_npm_1(Entry(), _SECOND), samples.write_npm(Entry(), _SECOND)),
-    "a bundled package": ("package-lock.json", _npm_at(_OWN), _npm({"version": "1.0.0", "inBundle": True})),
+    "a bundled package": (
+        "package-lock.json",
+        _npm_at(_OWN),
+        _npm({"version": "1.0.0", "inBundle": True}, "other/node_modules/left-pad"),
+    ),
+    "an alias of yarn beside the package": (
+        "yarn.lock",
+        samples.write_yarn(Entry()),
+        samples.write_yarn(Entry()).replace("left-pad@^1.0.0,", '"pad-cjs@npm:left-pad@^1.0.0", left-pad@^1.0.0,'),
+    ),
     "a workspace": ("package-lock.json", _npm_at(_OWN), _npm({"resolved": "packages/left-pad", "link": True})),
     "a private registry in use": ("package-lock.json", _npm_at(_OWN), _npm_at(_OWN, "1.0.1", "sha512-B")),
     "a registry without TLS in use": (
@@ -199,9 +213,7 @@ _REGENERATIONS = {
         f'[[package]]\nname = "a"\nversion = "1.0.0"\n\n[metadata.files]\na = {_POETRY_FILES}\n',
         f'[[package]]\nname = "a"\nversion = "1.0.0"\nfiles = {_POETRY_FILES}\n',
     ),
-    "a wheel is added later": ("uv.lock", _uv(_LINUX), _uv(_LINUX, _WINDOWS)),
     "a wheel is removed": ("uv.lock", _uv(_LINUX, _WINDOWS), _uv(_LINUX)),
-    "a hash is added later": ("requirements.txt", _pip("a"), _pip("a", "b")),
     "a hash of several is removed": ("requirements.txt", _pip("a", "b"), _pip("a")),
     "the old name of the index": ("Pipfile.lock", _pipfile("https://py" + "pi.python.org/simple"), _pipfile(PYPI)),
     "cargo moves checksums": (
@@ -318,12 +330,195 @@ _ATTACKS = {
         *("package-lock.json", _NPM_LOCK, samples.write_npm(Entry(source="evil.example"), _SECOND)),
         "source-moved",
     ),
+    "a hash replaced behind a commit in the fragment": (
+        *("package-lock.json", _NPM_LOCK),
+        samples.write_npm(
+            Entry(source=f"{NPM}/{'left-pad/-/left-pad-1.0.0.tgz'}#{_COMMITS[0]}", digest="evil"), _SECOND
+        ),
+        "hash-changed",
+    ),
+    "a bundled package of no other package": (
+        *("package-lock.json", _npm_at(_OWN), _npm({"version": "1.0.0", "inBundle": True})),
+        "hash-missing",
+    ),
+    "a short address in place of a version": (
+        *("package-lock.json", _npm_at(_OWN), _npm({"version": "evil/left-pad", "integrity": "sha512-A"})),
+        "source-moved",
+    ),
+    "a further name of another package in yarn 1": (
+        *("yarn.lock", samples.write_yarn(Entry(), _SECOND)),
+        samples.write_yarn(Entry("evil"), _SECOND).replace("evil@^1.0.0,", "evil@^1.0.0, left-pad@^1.0.0,"),
+        "other-package",
+    ),
+    "a further name of another package in berry": (
+        *("yarn.lock", samples.write_berry(Entry(), _SECOND)),
+        samples.write_berry(Entry("evil"), _SECOND).replace('"evil@npm:^1.0.0"', '"evil@npm:^1.0.0, left-pad@npm:^1"'),
+        "other-package",
+    ),
+    "a patch of a package from elsewhere": (
+        *("yarn.lock", samples.write_berry(Entry(), _SECOND)),
+        samples.write_berry(Entry(source="left-pad@patch:left-pad@https%3A//evil.example/a.tgz#./a.patch"), _SECOND),
+        "source-moved",
+    ),
+    "an encoded address in a binding of berry": (
+        *("yarn.lock", samples.write_berry(Entry(), _SECOND)),
+        samples.write_berry(
+            Entry(source="left-pad@npm:1.0.0::a=1&__archiveUrl=https%3a%2f%2fevil.example%2fa.tgz"), _SECOND
+        ),
+        "source-moved",
+    ),
+    "an alias in pnpm": (
+        *("pnpm-lock.yaml", _pnpm_with_alias("1.0.0"), _pnpm_with_alias("evil@1.0.0")),
+        "other-package",
+    ),
+    "a type that hides a registry": (
+        *("uv.lock", _uv(_LINUX), _uv(_LINUX, index=EVIL).replace("registry =", 'type = "directory", registry =')),
+        "source-moved",
+    ),
+    "a file name beside the address of another package": (
+        *("pdm.lock", samples.write_pdm(Entry())),
+        samples.write_pdm(Entry(file="evil-1.0.0-py3-none-any.whl")).replace(
+            "{url", '{file = "left_pad-1.0.0-py3-none-any.whl", url'
+        ),
+        "other-package",
+    ),
+    "a repository of another system": (
+        *(
+            "pdm.lock",
+            samples.write_pdm(Entry()),
+            samples.write_pdm(Entry()).replace("files =", 'hg = "https://evil.example/a"\nfiles ='),
+        ),
+        "source-moved",
+    ),
+    "an index of cargo that climbs": (
+        *("Cargo.lock", samples.write_cargo(Entry())),
+        samples.write_cargo(Entry(source=f"{CRATES}/../../evil/index")),
+        "source-moved",
+    ),
+    "a mirror of composer": (
+        *("composer.lock", samples.write_composer(Entry())),
+        samples.write_composer(Entry()).replace(
+            '"shasum": ""', f'"mirrors": [{{"url": "{EVIL}/a.zip"}}], "shasum": ""'
+        ),
+        "source-moved",
+    ),
+    "certificates are not checked by composer": (
+        *("composer.lock", samples.write_composer(Entry())),
+        samples.write_composer(Entry()).replace(
+            '"dist"', '"transport-options": {"ssl": {"verify_peer": false}}, "dist"'
+        ),
+        "insecure-source",
+    ),
     "an archive of another commit": (
         *("composer.lock", samples.write_composer(Entry(digest=_COMMITS[0]))),
         samples.write_composer(Entry(digest=_COMMITS[0])).replace(f"zipball/{_COMMITS[0]}", f"zipball/{_COMMITS[1]}"),
         "other-package",
     ),
 }
+
+
+_TARBALL = "left-pad/-/left-pad-1.0.0.tgz"
+_HOSTILE_ADDRESSES = {
+    "a suffix": (f"{NPM}.evil.example/{_TARBALL}", "source-moved"),
+    "a user name": (f"{NPM}@evil.example/{_TARBALL}", "source-moved"),
+    "a backslash": ("https://evil.example\\@" + f"{NPM[8:]}/{_TARBALL}", "source-moved"),
+    "a query before the user name": (f"https://evil.example?@{NPM[8:]}/{_TARBALL}", "source-moved"),
+    "a fragment before the user name": (f"https://evil.example#@{NPM[8:]}/{_TARBALL}", "source-moved"),
+    "another port": (f"{NPM}:8443/{_TARBALL}", "source-moved"),
+    "a letter of another script": (f"{NPM.replace('o', chr(0x43E))}/{_TARBALL}", "source-moved"),
+    "a path that climbs": (f"{NPM}/left-pad/-/../../evil/-/evil-1.0.0.tgz", "source-moved"),
+    "an encoded path that climbs": (f"{NPM}/evil/-/%2e%2e/%2e%2e/{_TARBALL}", "source-moved"),
+    "the scope of another owner": (f"{NPM}/@evil/{_TARBALL}", "other-package"),
+    "the package in the query": (f"{NPM}/evil/-/evil-1.0.0.tgz?/{_TARBALL}", "other-package"),
+    "the package in the fragment": (f"{NPM}/evil/-/evil-1.0.0.tgz#/{_TARBALL}", "other-package"),
+    "an encoded hyphen": (f"{NPM}/evil/%2d/evil-1.0.0.tgz", "other-package"),
+    "another form at the registry": (f"{NPM}/evil.tgz", "other-package"),
+}
+
+
+@pytest.mark.defect("T3")
+@pytest.mark.parametrize("case", _HOSTILE_ADDRESSES)
+def test_an_address_that_only_looks_like_the_known_one_is_reported(case: str) -> None:
+    address, rule = _HOSTILE_ADDRESSES[case]
+    assert rule in _rules("package-lock.json", _NPM_LOCK, samples.write_npm(Entry(source=address), _SECOND))
+
+
+def test_the_default_port_and_an_encoded_scope_are_the_same_address() -> None:
+    old = samples.write_npm(Entry("@a/b", source=f"{NPM}/@a/b/-/b-1.0.0.tgz"))
+    new = samples.write_npm(Entry("@a/b", source=f"{NPM}:443/@a%2fb/-/b-1.0.0.tgz"))
+    assert _rules("package-lock.json", old, new) == set()
+
+
+@pytest.mark.defect("T3")
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("--index-url https://evil.example", "--index-u https://evil.example", "-ihttps://evil.example"),
+        *("--pre --extra-index-url=https://evil.example", "-r https://evil.example/a.txt", "--trusted evil.example"),
+        *("# a comment \\\n--index-url https://evil.example", "-c https://evil.example/a.txt"),
+    ],
+)
+def test_an_option_with_an_address_is_reported_however_it_is_written(line: str) -> None:
+    assert _rules("requirements.txt", _pip("a"), _pip("a", options=f"{line}\n")) & {"new-source", "insecure-source"}
+
+
+def _local(name: str, path: str) -> str:
+    """Return a lock file in which left-pad is at a path."""
+    if name == "package-lock.json":
+        return _npm({"resolved": path, "link": True})
+    if name == "yarn.lock":
+        locator = f"left-pad@portal:{path}::locator=a%40workspace%3Apackages%2Fa"
+        return samples.write_berry(Entry(source=locator, digest=""), _SECOND)
+    if name == "pnpm-lock.yaml":
+        return samples.write_pnpm(Entry(digest="")).replace("{}", f"{{type: directory, directory: {path}}}")
+    if name == "uv.lock":
+        return f'[[package]]\nname = "left-pad"\nversion = "1.0.0"\nsource = {{ editable = "{path}" }}\n'
+    if name == "poetry.lock":
+        source = f'[package.source]\ntype = "directory"\nurl = "{path}"\n'
+        return f'[[package]]\nname = "left-pad"\nversion = "1.0.0"\nfiles = []\n\n{source}'
+    if name == "Pipfile.lock":
+        return json.dumps({"_meta": {"sources": []}, "default": {"left-pad": {"path": path}}})
+    if name == "Gemfile.lock":
+        return f"PATH\n  remote: {path}\n  specs:\n    left-pad (1.0.0)\n"
+    dist = {"type": "path", "url": path, "reference": "a"}
+    return json.dumps({"packages": [{"name": "owner/left-pad", "version": "1.0.0", "dist": dist}]})
+
+
+@pytest.mark.defect("T3")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("package-lock.json", "yarn.lock", "pnpm-lock.yaml", "uv.lock", "poetry.lock", "Pipfile.lock"),
+        *("Gemfile.lock", "composer.lock"),
+    ],
+)
+def test_a_path_is_reported_only_if_it_leaves_the_repository(name: str) -> None:
+    for folder, path, expected in (
+        ("web/app", "../shared", set()),
+        ("web/app", "../../../../../outside", {"outside-source"}),
+        ("web/app", "/tmp/outside", {"outside-source"}),
+        ("web/app", "./here", set()),
+    ):
+        found = review_lock_file(f"{folder}/{name}", None, _local(name, path).encode(), frozenset((1,)))
+        assert {one.rule for one in found} == expected, path
+
+
+def test_a_further_artifact_of_a_locked_release_is_a_low_finding() -> None:
+    for name, old, new in (
+        ("uv.lock", _uv(_LINUX), _uv(_LINUX, _WINDOWS)),
+        ("requirements.txt", _pip("a"), _pip("a", "b")),
+        ("Pipfile.lock", _pipfile(PYPI), _pipfile(PYPI, hashes=("sha256:a", "sha256:b"))),
+    ):
+        (finding,) = review_lock_file(name, old.encode(), new.encode(), frozenset((1,)))
+        assert (finding.rule, finding.severity) == ("artifact-added", Severity.LOW)
+
+
+@pytest.mark.parametrize(("digest", "severity"), [("sha512-A", Severity.LOW), ("sha512-B", Severity.HIGH)])
+def test_without_tls_only_a_known_hash_makes_the_finding_low(digest: str, severity: Severity) -> None:
+    version = "1.0.0" if severity is Severity.LOW else "1.0.1"
+    new = _npm_at(_WITHOUT_TLS, version, digest)
+    (finding,) = review_lock_file("package-lock.json", _npm_at(_OWN).encode(), new.encode(), frozenset((1,)))
+    assert finding.severity is severity
 
 
 @pytest.mark.defect("T3")
@@ -345,6 +540,10 @@ def test_an_attack_is_reported(case: str) -> None:
         ("package-lock.json", '{"packages": {"node_modules/a": {"version": "1", "integrity": ["sha512-a"]}}}'),
         ("yarn.lock", "eval(x)\n"),
         ("yarn.lock", "# yarn lockfile v1\nleft-pad@1: {resolved: x}\n"),
+        ("yarn.lock", _yarn_1('  resolved "a"\n  resolved "b"\n')),
+        ("yarn.lock", _yarn_1('  resolved "a"\n  resolution "left-pad@npm:1.0.0"\n')),
+        ("yarn.lock", _berry("10", 'a@1:\n  version: 1\n  resolution:\n    "a@npm:1"\n')),
+        pytest.param("yarn.lock", samples.write_berry(Entry(source="a@patch:" * 20 + "a@npm:1")), id="many patches"),
         ("pnpm-lock.yaml", "packages: {}\n"),
         ("pnpm-lock.yaml", "lockfileVersion: 6\npackages: &a {}\nsnapshots: *a\n"),
         ("pnpm-lock.yaml", "lockfileVersion: 6\npackages: {}\npackages: {}\n"),
@@ -355,6 +554,8 @@ def test_an_attack_is_reported(case: str) -> None:
         ("Cargo.lock", '[[package]]\nversion = "1"\n'),
         ("Gemfile.lock", "puts 1\n"),
         ("Gemfile.lock", "GEM\n  system('x')\n"),
+        ("Gemfile.lock", f"{samples.write_gems(Entry())}CHECKSUMS\n  a (1) sha256=a\n  a (1) sha256=b\n"),
+        ("requirements.txt", "# coding: utf-7\na==1.0\n"),
         ("go.sum", "package main\n"),
         ("composer.lock", "{}"),
         ("Pipfile.lock", "{}"),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from codeloupe.analysers.lock_files.pins import WEAK_ALGORITHMS, Pin, algorithm_of
-from codeloupe.analysers.lock_files.places import Place, place_of
+from codeloupe.analysers.lock_files.places import Place, is_outside, place_of
 from codeloupe.analysers.lock_files.rules import REGISTRIES
 
 
@@ -25,7 +25,11 @@ class Alarm(Struct, frozen=True):
 
 
 class _Before:
-    """The pins before the change, with the indexes that the comparison needs."""
+    """The pins before the change, with the indexes that the comparison needs.
+
+    `places` are those of each package and `all_places` those of the whole file. `releases` are the packages and
+    versions with a hash. `has_all_hashes` is whether every pin that can have a hash has one.
+    """
 
     def __init__(self, pins: Sequence[Pin], registries: str) -> None:
         self.pins = frozenset(pins)
@@ -34,10 +38,15 @@ class _Before:
         self.places: dict[str, set[Place]] = defaultdict(set)
         self.all_places: set[Place] = set()
         self.hashes: dict[tuple[str, str, str | None], set[str]] = defaultdict(set)
+        self.releases: set[tuple[str, str]] = set()
         self.has_all_hashes = bool(pins)
         for pin in pins:
+            if pin.path:
+                continue
             self.by_name[pin.name].append(pin)
             self.hashes[pin.key].update(pin.hashes)
+            if pin.hashes:
+                self.releases.add((pin.name, pin.version))
             place = place_of(pin.source, registries)
             if place is not None:
                 self.places[pin.name].add(place)
@@ -46,8 +55,8 @@ class _Before:
                 self.has_all_hashes = False
 
 
-def compare(before: Sequence[Pin], after: Sequence[Pin], registries: str) -> Iterator[Alarm]:
-    """Yield an alarm for each rule that a new or changed pin breaks."""
+def compare(before: Sequence[Pin], after: Sequence[Pin], registries: str, folder: str = "") -> Iterator[Alarm]:
+    """Yield an alarm for each rule that a new or changed pin breaks. `folder` is that of the lock file."""
     old = _Before(before, registries)
     algorithms: set[str] = set()
     for pin in after:
@@ -55,12 +64,17 @@ def compare(before: Sequence[Pin], after: Sequence[Pin], registries: str) -> Ite
     for pin in after:
         if pin in old.pins:
             continue
+        if pin.path:
+            if is_outside(pin.path, folder):
+                yield Alarm("outside-source", pin)
+            continue
         place = place_of(pin.source, registries)
         if place is not None:
             yield from _compare_place(pin, place, old)
         yield from _compare_package(pin, old)
         if pin.hashes:
             yield from _compare_hashes(pin, old, algorithms)
+            yield from _compare_release(pin, old)
         elif _is_hash_expected(pin, place, old):
             yield Alarm("hash-missing", pin)
 
@@ -77,7 +91,8 @@ def _compare_place(pin: Pin, place: Place, old: _Before) -> Iterator[Alarm]:
         return
     same_origin = [one for one in allowed if one.origin == place.origin]
     if not place.is_encrypted and all(one.is_encrypted for one in same_origin):
-        yield Alarm("insecure-source", pin, place)
+        rule = "insecure-same-hash" if _has_known_hash(pin, old) else "insecure-source"
+        yield Alarm(rule, pin, place)
     if same_origin:
         return
     if own_places:
@@ -93,15 +108,20 @@ def _is_return_to_registry(pin: Pin, place: Place, old: _Before) -> bool:
     if place.origin not in REGISTRIES[old.registries]:
         return False
     was_in_repositories = all(one.is_repository for one in old.places[pin.name])
-    has_same_hash = not pin.hashes.isdisjoint(old.hashes.get(pin.key, ()))
-    return was_in_repositories or has_same_hash
+    return was_in_repositories or _has_known_hash(pin, old)
+
+
+def _has_known_hash(pin: Pin, old: _Before) -> bool:
+    """Return whether a known artifact has the same hash as before. A commit is not one: archives are not checked."""
+    known = old.hashes.get(pin.key, set())
+    return any(algorithm_of(one) != "commit" for one in known & pin.hashes)
 
 
 def _compare_package(pin: Pin, old: _Before) -> Iterator[Alarm]:
     """Yield an alarm if the address names another package or version, or a known name stands for another package."""
-    earlier = old.by_name.get(pin.name, [])
-    is_renamed = bool(earlier) and all(one.package != pin.package for one in earlier)
-    if pin.address_names or is_renamed:
+    earlier_packages = {one.package for one in old.by_name.get(pin.name, [])}
+    is_other_package = bool(earlier_packages) and pin.package not in earlier_packages
+    if pin.address_names or is_other_package:
         yield Alarm("other-package", pin)
 
 
@@ -112,15 +132,17 @@ def _can_have_hash(pin: Pin, place: Place | None) -> bool:
 
 
 def _is_hash_expected(pin: Pin, place: Place | None, old: _Before) -> bool:
-    """Return whether a known package had a hash before or, for a new package, whether all others had one."""
-    earlier = old.by_name.get(pin.name)
+    """Return whether a known package had a hash before or, for a new package, whether all others had one.
+
+    A package in a repository is expected to have a hash only if it had one in the same repository.
+    """
+    earlier = old.by_name.get(pin.name, [])
+    with_hash = [one for one in earlier if one.hashes]
+    if _can_have_hash(pin, place):
+        return bool(with_hash) if earlier else old.has_all_hashes
     if not pin.version:
         return False
-    if not earlier:
-        return _can_have_hash(pin, place) and old.has_all_hashes
-    if _can_have_hash(pin, place):
-        return any(one.hashes for one in earlier)
-    return any(one.hashes and place_of(one.source, old.registries) == place for one in earlier)
+    return any(place_of(one.source, old.registries) == place for one in with_hash)
 
 
 def _compare_hashes(pin: Pin, old: _Before, algorithms: set[str]) -> Iterator[Alarm]:
@@ -136,12 +158,27 @@ def _compare_hashes(pin: Pin, old: _Before, algorithms: set[str]) -> Iterator[Al
     if old_algorithms & pin.algorithms:
         if _is_hash_replaced(pin, earlier):
             yield Alarm("hash-changed", pin)
-    elif old_algorithms <= WEAK_ALGORITHMS:
         return
-    elif pin.algorithms <= WEAK_ALGORITHMS:
+    was_weak = old_algorithms <= WEAK_ALGORITHMS
+    is_weak = pin.algorithms <= WEAK_ALGORITHMS
+    is_old_algorithm_in_use = bool(old_algorithms & algorithms)
+    if is_weak and not was_weak:
         yield Alarm("hash-weakened", pin)
-    elif old_algorithms & algorithms:
+    elif is_old_algorithm_in_use and not was_weak:
         yield Alarm("hash-changed", pin)
+
+
+def _compare_release(pin: Pin, old: _Before) -> Iterator[Alarm]:
+    """Yield an alarm if a release that was already locked has a further file.
+
+    Only the formats of Python list the files of a release.
+    """
+    is_release_known = old.registries == "python" and (pin.name, pin.version) in old.releases
+    if not is_release_known or pin.address_names:
+        return
+    earlier = old.hashes.get(pin.key)
+    if not earlier or (pin.artifact is None and earlier < pin.hashes):
+        yield Alarm("artifact-added", pin)
 
 
 def _is_hash_replaced(pin: Pin, earlier: set[str]) -> bool:

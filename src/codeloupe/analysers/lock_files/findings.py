@@ -67,7 +67,8 @@ def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[
             # The new file is compared with nothing, so each unusual source is reported.
             before = ()
     groups: dict[tuple[str, str], list[Alarm]] = defaultdict(list)
-    for alarm in compare(before, after, registries_of(name)):
+    folder = str(PurePosixPath(path).parent)
+    for alarm in compare(before, after, registries_of(name), folder):
         host = "" if alarm.place is None else alarm.place.host
         groups[alarm.rule, host].append(alarm)
     lines = new.decode("utf-8").split("\n")
@@ -90,9 +91,18 @@ class _AddedLines:
                 self._by_word.setdefault(word, number)
 
     def number_of(self, pin: Pin) -> int:
-        """Return the added line that shows the source, the hash or the name of a pin, or else any added line."""
-        for text in (pin.source, *sorted(pin.hashes), pin.artifact or "", pin.name, f"node_modules/{pin.name}"):
-            for word in (*_WORD.findall(text)[:1], re.split(r"[-:=]", text, maxsplit=1)[-1]):
+        """Return the added line that shows the source, the hash or the name of a pin, or else the first added line."""
+        for text in (
+            pin.source,
+            pin.path,
+            *sorted(pin.hashes),
+            pin.artifact or "",
+            pin.name,
+            f"node_modules/{pin.name}",
+        ):
+            # Some formats write the algorithm of a hash or the scheme of an address apart from the rest.
+            rest = re.split(r"[-:=]", text, maxsplit=1)[-1]
+            for word in (*_WORD.findall(text)[:1], rest):
                 if word in self._by_word:
                     return self._by_word[word]
         return self.numbers[0] if self.numbers else 1
@@ -117,6 +127,7 @@ def _claim_of(path: str, alarms: Sequence[Alarm], shown: _AddedLines) -> Claim:
         "place": "" if first.place is None else first.place.origin,
         "before": first.before,
         "other": first.pin.address_names or first.pin.package,
+        "path": first.pin.path,
         "this": f"{first.pin.name} {first.pin.version}",
     }
     number = shown.number_of(first.pin)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from codeloupe.analysers.lock_files.parsing import parse_json, parse_toml, rows, table, text_of
-from codeloupe.analysers.lock_files.pins import Pin, hash_set
+from codeloupe.analysers.lock_files.pins import Pin, hash_set, local_pin
 from codeloupe.system.regex import regex
 
 _GEM_SECTIONS = ("GEM", "GIT", "PATH", "PLUGIN SOURCE")
@@ -78,6 +78,8 @@ def _gem_checksums(lines: list[str]) -> dict[tuple[str, str], frozenset[str]]:
         row = _GEM_CHECKSUM.fullmatch(line)
         if row is None:
             raise ValueError(f"{line.strip()[:80]!r} is not a checksum of a gem")
+        if (row[1], row[2]) in found:
+            raise ValueError(f"{row[1]} {row[2]} has two rows of checksums")
         found[row[1], row[2]] = hash_set((row[3] or "").split(","))
     return found
 
@@ -91,26 +93,38 @@ def _gem_pins(section: str, lines: list[str], hashes: Mapping[tuple[str, str], f
             remotes.append(f"git+{remote}" if section == "GIT" else remote)
         elif gem is not None:
             for remote in remotes or [""]:
-                if section != "PATH":
+                if section == "PATH":
+                    yield local_pin(gem[1], remote)
+                else:
                     yield Pin(gem[1], gem[2], "", remote, hashes.get((gem[1], gem[2]), frozenset()))
         elif not _GEM_DETAIL.match(line):
             raise ValueError(f"{line.strip()[:80]!r} is not valid in a Gemfile.lock")
 
 
 def read_composer(text: str) -> Iterator[Pin]:
-    """Yield the archive and the repository of each package of composer.lock. Raises ValueError."""
+    """Yield the archive, the repository and the mirrors of each package of composer.lock. Raises ValueError."""
     document = parse_json(text)
     for entry in (*rows(document["packages"]), *rows(document.get("packages-dev"))):
-        dist = table(entry.get("dist"))
-        source = table(entry.get("source"))
-        name = text_of(entry["name"])
-        for artifact, place in (("dist", dist), ("source", source)):
-            if place and place.get("type") != "path":
-                yield _composer_pin(name, text_of(entry["version"]), artifact, place)
+        # These options can switch the check of certificates off.
+        is_verified = not table(entry.get("transport-options") or None).get("ssl")
+        for artifact in ("dist", "source"):
+            place = table(entry.get(artifact))
+            if place.get("type") == "path":
+                yield local_pin(text_of(entry["name"]), text_of(place.get("url")))
+                continue
+            if not place:
+                continue
+            for server in (place, *rows(place.get("mirrors"))):
+                address = text_of(server.get("url"))
+                if not is_verified:
+                    # Without verification, TLS protects no more than plain HTTP.
+                    address = address.replace("https:", "http:", 1)
+                yield _composer_pin(entry, artifact, address, place)
 
 
-def _composer_pin(name: str, version: str, artifact: str, place: Mapping[str, Any]) -> Pin:
-    address = text_of(place.get("url"))
+def _composer_pin(entry: Mapping[str, Any], artifact: str, address: str, place: Mapping[str, Any]) -> Pin:
+    name = text_of(entry["name"])
+    version = text_of(entry["version"])
     reference = text_of(place.get("reference"))
     checksum = text_of(place.get("shasum"))
     if version.startswith("dev-") or version.endswith("-dev"):

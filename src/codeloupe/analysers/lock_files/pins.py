@@ -19,7 +19,8 @@ class Pin(Struct, frozen=True):
     `version` is empty for an index, which has only a source. `artifact` is None if the file lists the hashes of all
     artifacts of a version without their names. `source` is empty if the artifact comes from the format's default
     registry. `package` is the name in the registry if the lock file installs the package under another name, and
-    `address_names` is the package and the version that the address names if these are not the recorded ones.
+    `address_names` is the package and the version that the address names if these are not the recorded ones. `path`
+    is the place of a package on this machine, relative to the lock file. Such a pin has neither a source nor hashes.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Pin(Struct, frozen=True):
     hashes: frozenset[str] = frozenset()
     package: str = ""
     address_names: str = ""
+    path: str = ""
 
     @property
     def key(self) -> tuple[str, str, str | None]:
@@ -39,6 +41,11 @@ class Pin(Struct, frozen=True):
     def algorithms(self) -> frozenset[str]:
         """Return the names of the hash algorithms."""
         return frozenset(algorithm_of(one) for one in self.hashes)
+
+
+def local_pin(name: str, path: str) -> Pin:
+    """Return the pin of a package on this machine."""
+    return Pin(name, "", path=path or ".")
 
 
 def algorithm_of(text: str) -> str:

@@ -1,6 +1,6 @@
 """Read the lock files of poetry, uv, pdm and pipenv, and requirements files with hashes.
 
-Entries in the tree, such as editable and path dependencies, are not pins: the review reads their files themselves.
+Editable and path dependencies are pins with only a path: the review reads their files.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from codeloupe.analysers.lock_files.parsing import parse_json, parse_toml, rows, table, text_of
-from codeloupe.analysers.lock_files.pins import Pin, alphanumeric, hash_set
+from codeloupe.analysers.lock_files.pins import Pin, alphanumeric, hash_set, local_pin
 from codeloupe.system.regex import regex
 
 _LOCAL_SOURCES = ("editable", "virtual", "directory", "path")
-_INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
+_VERSION_CONTROL = ("git", "hg", "svn", "bzr")
+# pip accepts each option by the beginning of its name.
+_TRUSTED_HOST = regex(r"(?<!\S)--t[a-z-]*[= ](\S+)")
+_ENCODING = regex(r"#.*coding[:=][ \t]*([\w.-]+)")
 _REQUIREMENT = regex(r"([A-Za-z0-9][\w.-]*) ?(?:\[[^\]]*\])? ?((?:[=<>!~][^ ].*|[=<>!~]+ .*)?)")
 
 
@@ -38,13 +41,14 @@ def _toml_pins(name: str, entry: Mapping[str, Any], files_apart: list[dict[str, 
     stated = entry.get("source")
     source = {"url": stated} if isinstance(stated, str) else table(stated)
     if _is_in_tree(entry, source):
+        yield local_pin(name, _path_in(entry, source))
         return
     version = text_of(entry.get("version"))
-    repository = text_of(source.get("git") or entry.get("git"))
+    repository = _repository_in(source) or _repository_in(entry)
     if source.get("type") == "git":
-        repository = text_of(source["url"])
+        repository = f"git+{text_of(source['url']).removeprefix('git+')}"
     if repository:
-        yield Pin(name, version, "", f"git+{repository.removeprefix('git+')}")
+        yield Pin(name, version, "", repository)
         return
     index = text_of(source.get("registry") or source.get("url") or entry.get("url"))
     if index:
@@ -54,39 +58,59 @@ def _toml_pins(name: str, entry: Mapping[str, Any], files_apart: list[dict[str, 
         files.append(table(entry["sdist"]))
     is_direct = "url" in entry or ("url" in source and source.get("type") != "legacy")
     for file in files:
-        yield _file_pin(Pin(name, version, "", index), file, is_direct=is_direct)
+        yield _file_pin(Pin(name, version, "", index), file, version, is_direct=is_direct)
     for file in files_apart:
-        # These are the files of all versions of the package.
-        yield _file_pin(Pin(name, version, "", index), file, is_direct=is_direct, file_version="")
+        # These are the files of all versions of the package, so their names may contain any version.
+        yield _file_pin(Pin(name, version, "", index), file, "", is_direct=is_direct)
     if not files and not files_apart:
         yield Pin(name, version, "", index)
 
 
+def _repository_in(entry: Mapping[str, Any]) -> str:
+    """Return the address of the repository that an entry names, or an empty text."""
+    for system in _VERSION_CONTROL:
+        address = text_of(entry.get(system))
+        if address:
+            return f"{system}+{address.removeprefix(f'{system}+')}"
+    return ""
+
+
 def _is_in_tree(entry: Mapping[str, Any], source: Mapping[str, Any]) -> bool:
     """Return whether a package is in the working tree. A remote source beside a local one is the one that counts."""
+    for one in (entry, source):
+        if one.get("registry") or "://" in text_of(one.get("url")) or _repository_in(one):
+            return False
     if "type" in source:
         return source["type"] in ("directory", "file")
-    if any(key in one for one in (entry, source) for key in ("registry", "git", "url")):
-        return False
     return "path" in entry or any(key in source for key in _LOCAL_SOURCES)
 
 
-def _file_pin(pin: Pin, file: Mapping[str, Any], *, is_direct: bool, file_version: str | None = None) -> Pin:
-    """Return the pin of one wheel or source archive of a package.
+def _path_in(entry: Mapping[str, Any], source: Mapping[str, Any]) -> str:
+    """Return the path of a package in the working tree."""
+    stated = [entry.get("path"), source.get("url"), *(source.get(key) for key in _LOCAL_SOURCES)]
+    return next((text_of(path) for path in stated if path), ".")
+
+
+def _file_pin(pin: Pin, file: Mapping[str, Any], version: str, *, is_direct: bool) -> Pin:
+    """Return the pin of one wheel or source archive of a package. Each of its names must begin with name and version.
 
     `is_direct` is whether the package has an address in place of an index. Then a source archive may have any name.
     """
-    address = text_of(file.get("url")) or pin.source
-    artifact = text_of(file.get("file"))
-    if not artifact:
-        artifact = _file_name(text_of(file.get("path")) or address)
-    version = pin.version if file_version is None else file_version
+    address = text_of(file.get("url"))
+    names: list[str] = []
+    for stated in (text_of(file.get("file")), text_of(file.get("path")), address):
+        name = _file_name(stated)
+        if name:
+            names.append(name)
+    if not names:
+        names.append(_file_name(pin.source))
     other = ""
-    is_named_by_index = artifact.endswith(".whl") or not is_direct
-    if is_named_by_index and not _is_file_of(pin.name, version, artifact):
-        other = artifact
+    for name in names:
+        is_named_by_index = name.endswith(".whl") or not is_direct
+        if is_named_by_index and not _is_file_of(pin.name, version, name):
+            other = name
     hashes = hash_set([file.get("hash")])
-    return replace(pin, artifact=artifact, source=address, hashes=hashes, address_names=other)
+    return replace(pin, artifact=names[0], source=address or pin.source, hashes=hashes, address_names=other)
 
 
 def _file_name(address: str) -> str:
@@ -116,7 +140,7 @@ def read_pipfile(text: str) -> Iterator[Pin]:
     indexes: dict[str, str] = {}
     for row in rows(table(document["_meta"]).get("sources")):
         address = text_of(row["url"])
-        if row.get("verify_ssl") is False:
+        if not row.get("verify_ssl", True):
             # Without verification, TLS protects no more than plain HTTP.
             address = address.replace("https:", "http:", 1)
         name = text_of(row.get("name"))
@@ -131,24 +155,27 @@ def read_pipfile(text: str) -> Iterator[Pin]:
 
 def _pipfile_pins(name: str, entry: Mapping[str, Any], indexes: Mapping[str, str]) -> Iterator[Pin]:
     version = text_of(entry.get("version")).lstrip("=")
-    if entry.get("git"):
-        yield Pin(name, version, "", f"git+{text_of(entry['git'])}")
+    repository = _repository_in(entry)
+    if repository:
+        yield Pin(name, version, "", repository)
         return
     file = text_of(entry.get("file"))
     is_in_tree = bool(entry.get("path")) or (bool(file) and "://" not in file)
-    if not is_in_tree:
+    if is_in_tree:
+        yield local_pin(name, text_of(entry.get("path")) or file)
+    else:
         source = file or indexes.get(text_of(entry.get("index")), "")
         yield Pin(name, version, None, source, hash_set(entry.get("hashes") or []))
 
 
 def read_requirements(text: str) -> Iterator[Pin]:
     """Yield the indexes and the pins of a requirements file. Raises ValueError if a line is not a requirement."""
-    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+    for line in _joined_lines(text):
         words = re.sub(r"(^|\s)#.*", "", line).split()
         if not words:
             continue
         if words[0].startswith("-"):
-            yield from _option_pins(words)
+            yield from _option_pins(" ".join(words))
             continue
         hashes = hash_set(word.removeprefix("--hash=") for word in words if word.startswith("--hash="))
         stated = " ".join(word for word in words if not word.startswith("--"))
@@ -156,6 +183,29 @@ def read_requirements(text: str) -> Iterator[Pin]:
             yield _address_pin(stated, hashes)
         else:
             yield _version_pin(stated, hashes)
+
+
+def _joined_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a requirements file. A backslash at the end continues a line, except for a comment line.
+
+    Raises ValueError if one of the first two lines names an encoding that is not UTF-8, because pip would use it.
+    """
+    lines = text.splitlines()
+    for line in lines[:2]:
+        encoding = _ENCODING.match(line)
+        if encoding is not None and encoding[1].lower() not in ("utf-8", "utf8"):
+            raise ValueError(f"it is in the encoding {encoding[1][:40]}")
+    waiting: list[str] = []
+    for line in lines:
+        is_comment = line.lstrip().startswith("#")
+        if line.endswith("\\") and not is_comment:
+            waiting.append(line.removesuffix("\\"))
+            continue
+        # The blank keeps a comment apart from the words before it.
+        waiting.append(f" {line}" if is_comment else line)
+        yield "".join(waiting)
+        waiting.clear()
+    yield "".join(waiting)
 
 
 def _version_pin(stated: str, hashes: frozenset[str]) -> Pin:
@@ -189,13 +239,22 @@ def _address_pin(stated: str, hashes: frozenset[str]) -> Pin:
     return Pin(alphanumeric(name), address, None, address, hashes, address_names=other)
 
 
-def _option_pins(words: list[str]) -> Iterator[Pin]:
-    option, _, value = " ".join(words).replace("=", " ", 1).partition(" ")
-    address = value.strip()
-    if option in ("-e", "--editable") and "://" in address:
-        yield _address_pin(address, frozenset())
-    elif option == "--trusted-host":
+def _option_pins(line: str) -> Iterator[Pin]:
+    """Yield a pin for each address in a line of options: an index, a further requirements file or a repository."""
+    option = re.split(r"[= ]", line, maxsplit=1)[0]
+    for host in _TRUSTED_HOST.findall(line):
         # pip accepts any certificate of such a host, so TLS does not protect it.
-        yield Pin(option, "", "index", f"http://{address}")
-    elif option in _INDEX_OPTIONS and "://" in address:
-        yield Pin(option, "", "index", address)
+        yield Pin("--trusted-host", "", "index", f"http://{host}")
+    for word in line.split():
+        address = word
+        if word.startswith("--"):
+            address = word.partition("=")[2]
+        elif word.startswith("-"):
+            # A value may follow the letter of an option without a blank.
+            address = word[2:]
+        if "://" not in address:
+            continue
+        if option.startswith(("-e", "--ed")):
+            yield _address_pin(address, frozenset())
+        else:
+            yield Pin(option, "", "index", address)
