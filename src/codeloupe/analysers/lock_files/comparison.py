@@ -27,8 +27,8 @@ class Alarm(Struct, frozen=True):
 class _Before:
     """The pins before the change, with the indexes that the comparison needs.
 
-    `places` are those of each package and `all_places` those of the whole file. `releases` are the packages and
-    versions with a hash. `has_all_hashes` is whether every pin that can have a hash has one.
+    `places` are those of each package and `all_places` those of the whole file. `has_all_hashes` is whether every pin
+    that can have a hash has one.
     """
 
     def __init__(self, pins: Sequence[Pin], registries: str) -> None:
@@ -38,15 +38,12 @@ class _Before:
         self.places: dict[str, set[Place]] = defaultdict(set)
         self.all_places: set[Place] = set()
         self.hashes: dict[tuple[str, str, str | None], set[str]] = defaultdict(set)
-        self.releases: set[tuple[str, str]] = set()
         self.has_all_hashes = bool(pins)
         for pin in pins:
             if pin.path:
                 continue
             self.by_name[pin.name].append(pin)
             self.hashes[pin.key].update(pin.hashes)
-            if pin.hashes:
-                self.releases.add((pin.name, pin.version))
             place = place_of(pin.source, registries)
             if place is not None:
                 self.places[pin.name].add(place)
@@ -74,7 +71,6 @@ def compare(before: Sequence[Pin], after: Sequence[Pin], registries: str, folder
         yield from _compare_package(pin, old)
         if pin.hashes:
             yield from _compare_hashes(pin, old, algorithms)
-            yield from _compare_release(pin, old)
         elif _is_hash_expected(pin, place, old):
             yield Alarm("hash-missing", pin)
 
@@ -166,19 +162,6 @@ def _compare_hashes(pin: Pin, old: _Before, algorithms: set[str]) -> Iterator[Al
         yield Alarm("hash-weakened", pin)
     elif is_old_algorithm_in_use and not was_weak:
         yield Alarm("hash-changed", pin)
-
-
-def _compare_release(pin: Pin, old: _Before) -> Iterator[Alarm]:
-    """Yield an alarm if a release that was already locked has a further file.
-
-    Only the formats of Python list the files of a release.
-    """
-    is_release_known = old.registries == "python" and (pin.name, pin.version) in old.releases
-    if not is_release_known or pin.address_names:
-        return
-    earlier = old.hashes.get(pin.key)
-    if not earlier or (pin.artifact is None and earlier < pin.hashes):
-        yield Alarm("artifact-added", pin)
 
 
 def _is_hash_replaced(pin: Pin, earlier: set[str]) -> bool:
