@@ -34,7 +34,9 @@ class Doubts:
 
     def __init__(self, tree: ast.Module) -> None:
         self._doubted: set[str] = set()
-        self._sources: dict[str, set[str]] = defaultdict(set)
+        # The statements that use a name, and the names that a statement binds.
+        self._users: dict[str, list[int]] = defaultdict(list)
+        self._bound_by: list[set[str]] = []
         self._containers: set[str] = set()
         self._functions: Counter[str] = Counter()
         self._fields: set[str] = set()
@@ -58,21 +60,27 @@ class Doubts:
                 self._doubted.add(name)
         if any(_binds_by_text(node) for node in nodes):
             self._doubted.update(module_names, self._fields)
+        self._spread()
 
     def about(self, expressions: Iterable[ast.AST]) -> bool:
         """Return whether a name that these expressions are built from, directly or through others, is in doubt."""
-        seen: set[str] = set()
-        waiting: list[str] = []
-        for expression in expressions:
-            waiting += _names_in(expression)
+        return any(not self._doubted.isdisjoint(_names_in(expression)) for expression in expressions)
+
+    def _spread(self) -> None:
+        """Doubt every name that is built from a doubted one."""
+        waiting = list(self._doubted)
         while waiting:
-            name = waiting.pop()
-            if name in self._doubted:
-                return True
-            if name not in seen:
-                seen.add(name)
-                waiting += self._sources[name]
-        return False
+            for statement in self._users.pop(waiting.pop(), ()):
+                reached = self._bound_by[statement] - self._doubted
+                self._doubted |= reached
+                waiting += reached
+                self._bound_by[statement] = set()
+
+    def _note_use(self, names: set[str], used: set[str]) -> None:
+        """Note that a statement builds names from other names."""
+        for name in used:
+            self._users[name].append(len(self._bound_by))
+        self._bound_by.append(names)
 
     def _read(self, node: ast.AST) -> None:
         """Note which names a statement builds from which others, and the doubts that it raises by itself."""
@@ -96,11 +104,12 @@ class Doubts:
                 self._read_binding(node.target, node.iter)
 
     def _read_binding(self, target: ast.expr, value: ast.expr) -> None:
-        names = _names_in(target)
-        for name in names:
-            self._sources[name].update(_names_in(value))
+        self._note_use(_names_in(target), _names_in(value))
         if isinstance(target, ast.Name) and _makes_container(value):
             self._containers.add(target.id)
+            if sum(_is_container(part) for part in ast.walk(value)) > 1:
+                # A container inside of another one has no name by which its changes can be found.
+                self._doubted.add(target.id)
 
     def _read_function(self, function: _Function) -> None:
         is_method = isinstance(self._parents[function], ast.ClassDef)
@@ -114,7 +123,7 @@ class Doubts:
         in_loops = set(_bound_in_loops(function))
         for node in ast.walk(function):
             if isinstance(node, ast.Return) and node.value is not None:
-                self._sources[name].update(_names_in(node.value))
+                self._note_use({name}, _names_in(node.value))
             if node is not function and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 # An inner function runs at another time than the statements around it.
                 captured = _names_in(node) & bound.keys()
@@ -136,8 +145,9 @@ class Doubts:
                 name = f".{target.id}"
                 self._fields.add(name)
                 if item.value is not None:
-                    self._sources[name].update(_names_in(item.value))
-                if bound[target.id] > 1 or any(isinstance(part, ast.Call) for part in ast.walk(item)):
+                    self._note_use({name}, _names_in(item.value))
+                has_call = any(isinstance(part, ast.Call) for part in ast.walk(item))
+                if bound[target.id] > 1 or has_call or _is_field(item):
                     self._doubted.add(name)
 
     def _read_container(self, node: ast.AST, shared: AbstractSet[str]) -> None:
@@ -211,12 +221,27 @@ def _bound_in_loops(function: _Function) -> Iterator[str]:
 
 def _makes_container(value: ast.expr) -> bool:
     """Return whether an expression may make a list, a dictionary or an object of a class of this module."""
-    match value:
-        case ast.BinOp(left=left, right=right):
-            return _makes_container(left) or _makes_container(right)
+    # A sum may be long, so it is read without recursion.
+    while isinstance(value, ast.BinOp):
+        if _is_container(value.right):
+            return True
+        value = value.left
+    return _is_container(value)
+
+
+def _is_container(node: ast.AST) -> bool:
+    match node:
         case ast.Call(func=ast.Name(id=name)):
             return name in _CONTAINER_TYPES or name[:1].isupper()
-    return isinstance(value, _DISPLAYS)
+    return isinstance(node, _DISPLAYS)
+
+
+def _is_field(item: ast.Assign | ast.AnnAssign) -> bool:
+    """Return whether a statement of a class gives the default of a field, whose value each object chooses."""
+    if isinstance(item, ast.Assign):
+        return False
+    names = _names_in(item.annotation)
+    return names.isdisjoint({"ClassVar", ".ClassVar", "Final", ".Final"})
 
 
 def _is_plain(decorator: ast.expr) -> bool:

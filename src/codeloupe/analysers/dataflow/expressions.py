@@ -173,6 +173,7 @@ class Expressions:
         self.notes.spend(len(self.env) // 4)
         refined = dict(self.env)
         excluded = excluded_by(test, self.patterns, truth=truth)
+        is_proof = bool(excluded) and self._compares_with_constants(test)
         for name, harms in list(excluded.items()):
             for variable in (name, self.address_of.get(name, "")):
                 value = refined.get(variable)
@@ -180,10 +181,19 @@ class Expressions:
                     continue
                 refined[variable] = value.but(
                     safe=value.safe | harms,
-                    proven=value.proven if harms == ALL_TEXT else value.proven | harms,
-                    harmless=value.harmless or harms == PROVEN,
+                    proven=value.proven | harms if is_proof and harms != ALL_TEXT else value.proven,
+                    harmless=value.harmless or (is_proof and harms == PROVEN),
                 )
         return refined
+
+    def _compares_with_constants(self, test: ast.expr) -> bool:
+        """Return whether each name in a test that looks like a constant is one, if this module gives it a value."""
+        for part in ast.walk(test):
+            if isinstance(part, ast.Name) and part.id.isupper():
+                value = self.env.get(part.id) or self.notes.globals.get(part.id)
+                if value is not None and not value.harmless:
+                    return False
+        return True
 
     def bind(self, target: ast.expr, value: Value) -> None:
         """Assign a value to a target. An item of a list or dictionary changes the variable that contains it."""

@@ -275,7 +275,9 @@ TEXTLESS_METHODS = _words("""
 
 # Some of these functions and methods can return text: a literal, the scope of an address, or the result of a method of
 # another object than a text. They never make a sink safe.
-TRUSTED_TO_BE_TEXTLESS = _words("ast.literal_eval ipaddress.ip_address type find index count rfind rindex keys_count")
+TRUSTED_TO_BE_TEXTLESS = _words(
+    "ast.literal_eval ipaddress.ip_address type sum find index count rfind rindex keys_count"
+)
 # Modules whose functions also read files, of which the name alone is given.
 READING_MODULES = _words("gzip codecs email http.cookies cgi pydantic copy collections operator")
 

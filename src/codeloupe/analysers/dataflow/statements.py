@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from codeloupe.analysers.dataflow.calls import Calls
 from codeloupe.analysers.dataflow.doubts import bound_names
-from codeloupe.analysers.dataflow.guards import fits, name_of
+from codeloupe.analysers.dataflow.guards import fits, name_of, reads_lines
 from codeloupe.analysers.dataflow.harms import Harm
 from codeloupe.analysers.dataflow.knowledge import (
     ADDRESS_PARSERS,
@@ -133,7 +133,7 @@ class Reader(Calls):
         match call.args:
             case [ast.Name(id=source), *_] if _is_address_parser(call.func):
                 self.address_of[name] = source
-            case [ast.Constant(value=str(pattern)), *_] if value.path == "re.compile()":
+            case [ast.Constant(value=str(pattern)), *_] if value.path == "re.compile()" and not reads_lines(call):
                 self.patterns[name] = pattern
                 if self.is_module:
                     self.notes.patterns[name] = pattern
