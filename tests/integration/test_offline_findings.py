@@ -169,7 +169,7 @@ def test_a_crash_of_the_secret_search_leaves_the_review_incomplete(error: str, r
     assert reason in problem["message"]
 
 
-@each("code", ['print "x"\n', "def f():\n    exec 'x = 1'\n"])
+@each("code", ['print "x"\n', "def f():\n    exec 'x = 1'\n", "def f(a, (b, c)):\n    return b\n"])
 def test_a_file_of_python_2_is_not_reviewed_and_not_a_finding(code: str, tmp_path: Path) -> None:
     project = GitRepository(tmp_path / "project")
     project.commit_files({"base.py": "x = 1\n"}, "first")

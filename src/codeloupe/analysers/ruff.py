@@ -44,6 +44,7 @@ _OLDER_PYTHON = regex(
     r"""
     ^[ \t]*(?:print|exec)\b[ \t]*(?![ \t]*[(=.,:)])
     | ^[ \t]*raise[ \t]+[\w.]+[ \t]*,
+    | ^[ \t]*def[ \t]+\w+[ \t]*\((?:[^()]*,)?[ \t]*\(
     | ` | <> | \b[uU][rR]["'] | \b0[0-7]+\b | \b[0-9]+[lL]\b
     | \b(?:import|from)\b.*\basync\b | \.async\b | \basync[ \t]*[=,)]
     """,

@@ -54,8 +54,9 @@ _LONG_RUN = regex(r"[\w+/=-]{16}|://|PRIVATE KEY")
 _KEYWORD_PARTS = ("key", "pass", "pwd", "secret", "contrase")
 _QUALIFIED_NAME = regex(r"::\w*$")
 _BARE_VALUE = regex(r"[:=][ \t]*([A-Za-z0-9+/=_-]{20,})[ \t\r]*$")
-# A password in an address, with or without a user name before it.
-_ADDRESS = regex(r"://(?P<user>[^:/?#\[\]@!$&'()*+,;=\s]*):(?P<password>[^:/?#\[\]@!$&'()*+,;=\s]+)@")
+# A password in an address, with or without a user name before it. RFC 3986 also allows brackets and quotes in it, but
+# in code these end the text that contains the address.
+_ADDRESS = regex(r"://(?P<user>[^:/?#\[\]@'\"()\s]*):(?P<password>[^/?#\[\]@'\"()\s]+)@")
 # This machine, and the names that RFC 6761 reserves for tests and documentation.
 _NOT_A_REAL_HOST = regex(
     r"(?:(?:[\w-]{1,63}\.){0,9}(?:localhost|invalid|test|example(?:\.(?:com|net|org))?)|127(?:\.[0-9]{1,3}){3}|0\.0\.0\.0)"

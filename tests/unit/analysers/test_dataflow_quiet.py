@@ -1,5 +1,7 @@
 """The rules of ruff that the data flow silences: every sink on the line was followed to harmless values."""
 
+import tomllib
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from codeloupe.analysers.dataflow.worker import examine
 from codeloupe.analysers.ruff import ruff_rules
 
-IMPORTS = "import os, pickle, shlex, subprocess\nfrom enum import Enum\n"
+IMPORTS = "import json, os, pickle, shlex, subprocess, sys\nfrom enum import Enum\n"
+UNKNOWN = tomllib.loads(Path(__file__).with_name("dataflow_doubts.toml").read_text(encoding="utf-8"))
 # The code of each case is followed by the rule, which is silent on every line of the last statement.
 SAFE = {
     "call over several lines": (
@@ -103,6 +106,35 @@ SAFE = {
         """
         def f(db, model):
             db.execute(f"SELECT * FROM {model._meta.db_table}")
+        """,
+        "S608",
+    ),
+    "constants of other modules": (
+        """
+        from settings import TABLE
+        import names
+        def f(db):
+            db.execute(f"SELECT {names.COLUMN} FROM {TABLE} WHERE a = %s AND b = %(b)s", {})
+        """,
+        "S608",
+    ),
+    "list that only its own function changes": (
+        """
+        def f(db, x):
+            conditions = ["a = ?"]
+            if x:
+                conditions.append("b = ?")
+            db.execute("SELECT * FROM t WHERE " + " AND ".join(conditions), (x,))
+        """,
+        "S608",
+    ),
+    "dictionary of constants": (
+        """
+        COLUMNS = {"a": "x", "b": "y"}
+        def f(db, key):
+            if key not in COLUMNS:
+                raise KeyError(key)
+            db.execute(f"SELECT {COLUMNS[key]} FROM t")
         """,
         "S608",
     ),
@@ -244,3 +276,12 @@ def test_ruff_speaks_where_a_sink_may_get_anything_unknown(name: str) -> None:
     code, rule = DOUBTFUL[name]
     last = (IMPORTS + dedent(code)).count("\n")
     assert last not in quiet_lines(code, rule)
+
+
+@pytest.mark.defect("N3")
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_ruff_speaks_where_the_reader_cannot_follow_every_change(name: str) -> None:
+    code = UNKNOWN[name]["code"]
+    lines = (IMPORTS + code).splitlines()
+    (sink,) = [number for number, line in enumerate(lines, start=1) if line.endswith("# sink")]
+    assert sink not in quiet_lines(code, UNKNOWN[name]["rule"])

@@ -189,6 +189,10 @@ ADDRESSES = [
     (f"redis://app:{PASSWORD}@cache.internal:6379/0", True),
     (f"https://app:{PASSWORD}@localhost.attacker.org/", True),
     (f"postgres://app:{PASSWORD}@10.0.0.3/app", True),
+    *((f"postgres://app:{PASSWORD}{mark}x@db.internal/app", True) for mark in "!$&*+,;=:%"),
+    ("postgres://app:$PASSWORD@db.internal/app", False),
+    ("postgres://app:${PASSWORD}@db.internal/app", False),
+    ("https://' + user + ':' + password + '@db.internal/app", False),
 ]
 
 

@@ -85,7 +85,7 @@ class Calls(Results):
         if sink is None and call.receiver is not None:
             sink = SINKS.get(f".{call.name}")
         if sink is not None and _is_sink(call, sink.harm):
-            self._check_arguments(call, sink.harm, call.pick(*sink.arguments))
+            self._check_arguments(call, sink.harm, *sink.arguments)
         if call.receiver is not None:
             self._check_method(call, call.receiver)
         if call.path == "start_response":
@@ -96,11 +96,11 @@ class Calls(Results):
         if call.path.startswith("hashlib."):
             self._check_hash(call)
 
-    def _check_arguments(self, call: Call, harm: Harm, arguments: list[Value]) -> None:
-        for argument in arguments:
+    def _check_arguments(self, call: Call, harm: Harm, *keys: int | str) -> None:
+        for argument in call.pick(*keys):
             self._check_argument(call, harm, argument)
             if harm in JUDGED_CALLS:
-                self.judge(call.node, harm, argument)
+                self.judge(call.node, harm, argument, call.expressions(*keys))
 
     def _check_argument(self, call: Call, harm: Harm, value: Value) -> None:
         if harm in (Harm.REDIRECT, Harm.FETCH) and _has_fixed_host(value.prefix, harm):
@@ -113,7 +113,7 @@ class Calls(Results):
         command = call.first(0, "args")
         shell = call.named.get("shell")
         if shell is not None and shell.const is not False:
-            self._check_arguments(call, Harm.SHELL, [command])
+            self._check_arguments(call, Harm.SHELL, 0 if call.positional else "args")
             return
         if isinstance(command.items, list) and command.items:
             command = _program_of(command.items, call.line)

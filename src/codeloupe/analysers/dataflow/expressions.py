@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from codeloupe.analysers.dataflow.guards import PROVEN, excluded_by
-from codeloupe.analysers.dataflow.harms import ALL_TEXT, Harm
+from codeloupe.analysers.dataflow.harms import ALL_TEXT, NO_HARMS, Harm
 from codeloupe.analysers.dataflow.knowledge import (
+    CONSTANT_NAME,
+    INTERPRETED_AGAIN,
     NUMBER_FORMAT,
     QUERY_TEXT,
     REQUEST_OBJECTS,
@@ -64,8 +66,8 @@ _METHODS: Mapping[type[ast.AST], str] = {
     ast.Subscript: "_subscript",
     ast.Tuple: "_list",
     ast.UnaryOp: "_unary_operation",
-    ast.Yield: "_passed_value",
-    ast.YieldFrom: "_passed_value",
+    ast.Yield: "_sent_value",
+    ast.YieldFrom: "_sent_value",
 }
 _HTML = frozenset({Harm.HTML})
 _PATH = frozenset({Harm.PATH})
@@ -125,18 +127,27 @@ class Expressions:
         elif origin.kind == "parameter" and flow.harm not in origin.safe:
             self.sinks.append(ParameterSink(origin.text, flow))
 
-    def judge(self, node: ast.expr, harm: Harm, value: Value) -> None:
-        """Note, for each line of a sink, whether the sink was followed and is safe, so that ruff can be silent."""
+    def judge(self, node: ast.expr, harm: Harm, value: Value, built_from: Sequence[ast.expr]) -> None:
+        """Note, for each line of a sink, whether the sink was followed and is safe, so that ruff can be silent.
+
+        `built_from` are the expressions of the value.
+        """
         is_safe = value.harmless or harm in value.proven
+        if harm is Harm.SHELL and not value.harmless and INTERPRETED_AGAIN.search(value.pieces):
+            is_safe = False
         judged = self.notes.judged
         first, last = _span(node)
         for line in range(first, min(last, first + 200) + 1):
-            judged[line, harm] = judged.get((line, harm), True) and is_safe
+            expressions = judged.setdefault((line, harm), [])
+            if not is_safe:
+                judged[line, harm] = None
+            elif expressions is not None:
+                expressions += built_from
 
     def judge_query(self, node: ast.expr, query: Value) -> None:
         """Note whether a text that looks like a query to ruff can contain anything from outside."""
         if query.pieces and QUERY_TEXT.search(query.pieces):
-            self.judge(node, Harm.SQL, query)
+            self.judge(node, Harm.SQL, query, [node])
 
     def report_guessable(self, at: ast.expr | ast.stmt | int, value: Value, target: str) -> None:
         """Report a secret that was made by a predictable random generator."""
@@ -162,6 +173,7 @@ class Expressions:
         self.notes.spend(len(self.env) // 4)
         refined = dict(self.env)
         excluded = excluded_by(test, self.patterns, truth=truth)
+        is_proof = bool(excluded) and self._compares_with_constants(test)
         for name, harms in list(excluded.items()):
             for variable in (name, self.address_of.get(name, "")):
                 value = refined.get(variable)
@@ -169,10 +181,19 @@ class Expressions:
                     continue
                 refined[variable] = value.but(
                     safe=value.safe | harms,
-                    proven=value.proven if harms == ALL_TEXT else value.proven | harms,
-                    harmless=value.harmless or harms == PROVEN,
+                    proven=value.proven | harms if is_proof and harms != ALL_TEXT else value.proven,
+                    harmless=value.harmless or (is_proof and harms == PROVEN),
                 )
         return refined
+
+    def _compares_with_constants(self, test: ast.expr) -> bool:
+        """Return whether each name in a test that looks like a constant is one, if this module gives it a value."""
+        for part in ast.walk(test):
+            if isinstance(part, ast.Name) and part.id.isupper():
+                value = self.env.get(part.id) or self.notes.globals.get(part.id)
+                if value is not None and not value.harmless:
+                    return False
+        return True
 
     def bind(self, target: ast.expr, value: Value) -> None:
         """Assign a value to a target. An item of a list or dictionary changes the variable that contains it."""
@@ -232,8 +253,12 @@ class Expressions:
     def _name(self, name: str) -> Value:
         return self.env.get(name) or self.notes.globals.get(name) or Value(path=name)
 
-    def _passed_value(self, node: ast.Await | ast.Yield | ast.YieldFrom) -> Value:
-        return NOTHING_KNOWN if node.value is None else self.value(node.value)
+    def _passed_value(self, node: ast.Await) -> Value:
+        return self.value(node.value)
+
+    def _sent_value(self, node: ast.Yield | ast.YieldFrom) -> Value:
+        """Return what a coroutine gets for the value it yields, which is most likely made from that value."""
+        return NOTHING_KNOWN if node.value is None else self.value(node.value).doubted()
 
     def _starred(self, node: ast.Starred) -> Value:
         return self.value(node.value).element()
@@ -258,7 +283,7 @@ class Expressions:
             return outside(node.lineno, name)
         if owner.kind and node.attr == "request":
             return Value(path=REQUEST)
-        return Value(path=name)
+        return Value(path=name, harmless=CONSTANT_NAME.fullmatch(node.attr) is not None)
 
     def attribute_of(self, base: Value, node: ast.Attribute) -> Value:
         """Return the attribute that a node names of a value."""
@@ -274,7 +299,10 @@ class Expressions:
         if name == "_meta" or base.path == MODEL_OPTIONS:
             return HARMLESS.but(path=MODEL_OPTIONS)
         if not base.origins:
-            return Value(path=f"{base.path}.{name}") if base.path else NOTHING_KNOWN
+            if not base.path:
+                return NOTHING_KNOWN
+            is_constant = base.function is None and CONSTANT_NAME.fullmatch(name) is not None
+            return Value(path=f"{base.path}.{name}", harmless=is_constant)
         return _part_of_outside_data(base, name)
 
     def _subscript(self, node: ast.Subscript) -> Value:
@@ -294,7 +322,7 @@ class Expressions:
         is_fixed = all(edge is None or type(edge) is int for edge in edges)
         if is_fixed and edges[2] != 0 and isinstance(base.const, str):
             return constant(base.const[slice(*edges)])
-        return base.but(const=UNKNOWN, items=None, prefix="")
+        return base.but(const=UNKNOWN, items=None, prefix="", proven=NO_HARMS)
 
     def _binary_operation(self, node: ast.BinOp) -> Value:
         # A chain such as `a + b + c` is read without recursion, because it may be long.
@@ -323,8 +351,14 @@ class Expressions:
     def _hole(self, node: ast.FormattedValue) -> Value:
         value = self.value(node.value)
         match node.format_spec:
+            case None:
+                return value
             case ast.JoinedStr(values=[ast.Constant(value=str(text))]) if NUMBER_FORMAT.fullmatch(text):
                 return value.number()
+            case ast.JoinedStr(values=pieces):
+                # A format of variable parts can contain any characters to fill with.
+                formats = [self._hole(piece) for piece in pieces if isinstance(piece, ast.FormattedValue)]
+                return mix([value, *formats], node.lineno) if formats else value
         return value
 
     def _comparison(self, node: ast.Compare) -> Value:
@@ -379,10 +413,11 @@ class Expressions:
         items: dict[Any, Value] = {}
         unnamed: list[Value] = []
         for key, content in zip(node.keys, node.values, strict=True):
-            name = UNKNOWN if key is None else self.value(key).const
+            named = NOTHING_KNOWN if key is None else self.value(key)
+            name = named.const
             value = self.value(content)
             if name is UNKNOWN:
-                unnamed.append(value)
+                unnamed.append(value if named.harmless or key is None else value.doubted())
             else:
                 self.check_name(str(name), value, content.lineno)
                 items[name] = value
@@ -400,7 +435,13 @@ class Expressions:
             parts = [self.value(node.key), self.value(node.value)]
         else:
             parts = [self.value(node.elt)]
+        inside = self.env
         self.env = before
+        for part in ast.walk(node):
+            if isinstance(part, ast.NamedExpr):
+                # Its variable belongs to the function, not to the comprehension.
+                name = part.target.id
+                self.bind(part.target, join([inside[name], before.get(name, inside[name])]))
         return mix(parts, node.lineno)
 
     # Functions and classes, which the statements' reader knows how to read.
@@ -466,7 +507,8 @@ def _with_item(base: Value, key: Value, value: Value) -> Value:
         items = list(base.items)
         items[key.const] = value
         return container(items)
-    return mix([base, value]).but(path=base.path) if value.origins else base
+    changed = mix([base, value]).but(path=base.path) if value.origins else base
+    return changed if value.harmless and key.harmless else changed.doubted()
 
 
 def _field(kind: ClassNotes, name: str, value: Value) -> Value:

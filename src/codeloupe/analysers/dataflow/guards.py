@@ -94,7 +94,8 @@ def _excluded_by_choice(left: ast.expr, right: ast.expr) -> Excluded:
     harms = PROVEN if is_literal or name_of(right).isupper() else ALL_TEXT
     name = name_of(left)
     if name:
-        return {name: harms}
+        # The first characters prove nothing about the others.
+        return {name: ALL_TEXT if isinstance(left, ast.Subscript) else harms}
     if isinstance(left, ast.Attribute) and left.attr in HOST_PARTS:
         return dict.fromkeys(_names_in([left]), _ADDRESS)
     if not isinstance(left, ast.Call):
@@ -104,7 +105,7 @@ def _excluded_by_choice(left: ast.expr, right: ast.expr) -> Excluded:
     if isinstance(left.func, ast.Attribute) and left.func.attr in ("lower", "upper", "strip", "get"):
         name = name_of(left.func.value)
         if name:
-            return {name: harms}
+            return {name: ALL_TEXT if left.func.attr == "get" else harms}
     return {}
 
 
@@ -150,10 +151,16 @@ def _excluded_by_match(call: ast.Call, method: str, pattern: str | None) -> Harm
         return ALL_TEXT
     is_whole = method == "fullmatch"
     if pattern.endswith(("$", r"\Z")) and (method == "match" or pattern.startswith("^")):
-        is_whole = True
+        is_whole = not reads_lines(call)
     if is_whole and not PERMISSIVE_PATTERN.search(pattern):
         return PROVEN
     return NO_HARMS
+
+
+def reads_lines(call: ast.Call) -> bool:
+    """Return whether a regular expression has a flag with which `^` and `$` match at each line."""
+    attributes = {part.attr for part in ast.walk(call) if isinstance(part, ast.Attribute)}
+    return not attributes.isdisjoint({"M", "MULTILINE"})
 
 
 def _last_name(function: ast.expr) -> str:

@@ -273,6 +273,14 @@ TEXTLESS_METHODS = _words("""
     isdigit isalpha isalnum isnumeric isdecimal isidentifier startswith endswith count find index rfind rindex exists
     is_file is_dir keys_count hexdigest digest __len__ is_relative_to""")
 
+# Some of these functions and methods can return text: a literal, the scope of an address, or the result of a method of
+# another object than a text. They never make a sink safe.
+TRUSTED_TO_BE_TEXTLESS = _words(
+    "ast.literal_eval ipaddress.ip_address type sum find index count rfind rindex keys_count"
+)
+# Modules whose functions also read files, of which the name alone is given.
+READING_MODULES = _words("gzip codecs email http.cookies cgi pydantic copy collections operator")
+
 # Functions that pass on what they are given: by full name, and every function of a module.
 _PROPAGATORS = _words("""
     str bytes bytearray repr format ascii list tuple dict set frozenset sorted reversed next iter zip enumerate map
@@ -351,6 +359,10 @@ PERMISSIVE_PATTERN = regex(r"(?<!\\)\.[*+]|\\S[*+]|\[\^[^\]]{1,3}\][*+]")
 ADDRESS_PARSERS = frozenset({"urlparse", "urlsplit", "make_url", "parse_url"})
 # Programs that run the text they are given.
 SHELL_PROGRAMS = regex(r"(?:/\w+)*/?(?:sh|bash|dash|zsh|ksh|cmd|cmd\.exe|powershell|pwsh)$")
+# A text in which a quoted word is read by a second shell, or in which its quotes end others.
+INTERPRETED_AGAIN = regex(r"['\"]|\b(?:sh|bash|dash|zsh|ksh|cmd|powershell|pwsh)\b|\b(?:ssh|eval|su|sudo|xargs|env)\b")
+# The name of a constant.
+CONSTANT_NAME = regex(r"[A-Z][A-Z0-9_]*")
 # A computed signature.
 SIGNATURE = regex(r"hmac\.(?:new\(\)\.(?:hex)?digest|digest)\(\)")
 # Formats that accept only numbers: the format of a hole in an f-string, and a whole text for `%`.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from codeloupe.analysers.dataflow.doubts import Doubts
 from codeloupe.analysers.dataflow.harms import Harm
 from codeloupe.analysers.dataflow.values import Value
 
@@ -84,7 +86,7 @@ class ClassNotes:
 class Notes:
     """One module. `budget` is the number of steps that are left.
 
-    `judged` says for a line and a harm whether every sink there is followed and safe; one doubt is enough to refute it.
+    `judged` has, for a line and a harm, the expressions that reach a sink there if all are followed and safe, or None.
     `quiet` are rules of ruff that have nothing to add at a line. `stored_outside` counts how often outside data was
     stored in an attribute or a module variable.
     """
@@ -98,7 +100,7 @@ class Notes:
         self.classes: list[ClassNotes] = []
         self.summaries: dict[int, Summary | None] = {}
         self.flows: dict[Flow, None] = {}
-        self.judged: dict[tuple[int, Harm], bool] = {}
+        self.judged: dict[tuple[int, Harm], list[ast.AST] | None] = {}
         self.quiet: dict[int, set[str]] = defaultdict(set)
         self.stored_outside = 0
 
@@ -108,16 +110,21 @@ class Notes:
         if self.budget < 0:
             raise OverBudget
 
-    def quiet_rules(self) -> dict[int, set[str]]:
-        """Return, for each line, the defects and rules that other analysers need not report there.
+    def quiet_rules(self, tree: ast.Module, added: AbstractSet[int]) -> dict[int, set[str]]:
+        """Return, for each added line, the defects and rules that other analysers need not report there.
 
-        A defect is quiet on a line if all its sinks there were followed and are safe, and on each line of a flow.
+        A defect is quiet on a line if all its sinks there were followed and are safe, without a doubt about a name, and
+        on each line of a flow.
         """
-        quiet = {line: set(rules) for line, rules in self.quiet.items()}
-        for (line, harm), is_safe in self.judged.items():
-            if is_safe:
+        quiet = {line: set(rules) for line, rules in self.quiet.items() if line in added}
+        doubts: Doubts | None = None
+        for (line, harm), expressions in self.judged.items():
+            if line not in added or expressions is None:
+                continue
+            doubts = doubts or Doubts(tree)
+            if not doubts.about(expressions):
                 quiet.setdefault(line, set()).add(harm.value)
         for flow in self.flows:
-            for line in flow.all_lines():
+            for line in flow.all_lines() & added:
                 quiet.setdefault(line, set()).add(flow.harm.value)
         return quiet

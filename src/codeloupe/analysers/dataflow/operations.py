@@ -67,7 +67,11 @@ def operate(node: ast.BinOp, left: Value, right: Value) -> Value:
         if isinstance(left.items, list) and isinstance(right.items, list):
             return result.but(items=[*left.items, *right.items])
         return result
-    return mix([left, right]).number()
+    mixed = mix([left, right])
+    if mixed.harmless or has_number or (kind is ast.BitAnd and (left.harmless or right.harmless)):
+        return mixed.number()
+    # The operator may be one of sets or dictionaries.
+    return mixed.number().doubted()
 
 
 def _percent_format(node: ast.BinOp, template: Value, right: Value) -> Value:

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from codeloupe.analysers.dataflow.expressions import Expressions, environment_variable, is_request
-from codeloupe.analysers.dataflow.harms import ALL_TEXT, Harm
+from codeloupe.analysers.dataflow.harms import ALL_TEXT, NO_HARMS, Harm
 from codeloupe.analysers.dataflow.knowledge import (
     ARCHIVES,
     HANDLER_METHODS,
     NETWORK_METHODS,
     PATH_METHODS,
+    READING_MODULES,
     READS_REQUEST,
     TEXTLESS_FUNCTIONS,
     TEXTLESS_METHODS,
+    TRUSTED_TO_BE_TEXTLESS,
     WITHOUT_CHANCE,
     passes_on,
     sanitised_harms,
@@ -75,6 +77,14 @@ class Call:
                 picked.append(self.positional[key])
         return picked
 
+    def expressions(self, *keys: int | str) -> list[ast.expr]:
+        """Return the expressions of these arguments; those after an unpacked one may be any of them."""
+        node = self.node
+        if "**" in self.named or any(isinstance(argument, ast.Starred) for argument in node.args):
+            return [node]
+        chosen = [argument for position, argument in enumerate(node.args) if position in keys]
+        return chosen + [keyword.value for keyword in node.keywords if keyword.arg in keys]
+
     def first(self, *keys: int | str) -> Value:
         """Return the first of these arguments that is given."""
         picked = self.pick(*keys)
@@ -93,7 +103,8 @@ class Results(Expressions):
         """Return the value of a call of a function that is not in this module."""
         path = call.path
         if path in TEXTLESS_FUNCTIONS:
-            return mix(call.given).number()
+            number = mix(call.given).number()
+            return number.doubted() if path in TRUSTED_TO_BE_TEXTLESS else number
         sanitised = sanitised_harms(path.lstrip("."))
         if sanitised:
             passed = mix([*call.given, call.receiver or HARMLESS], call.line)
@@ -136,7 +147,9 @@ class Results(Expressions):
             return outside(call.line, f"an archive's {call.name}()")
         if call.name in TEXTLESS_METHODS:
             path = f"{call.path}()" if call.path.startswith("hmac.") else ""
-            return receiver.number().but(path=path)
+            number = receiver.number().but(path=path)
+            is_text = receiver.harmless or bool(receiver.pieces)
+            return number.doubted() if call.name in TRUSTED_TO_BE_TEXTLESS and not is_text else number
         if receiver.path.startswith("pathlib."):
             return self._from_path(call, receiver)
         return self._from_text(call, receiver)
@@ -158,10 +171,11 @@ class Results(Expressions):
             self.judge_query(call.node, filled)
             return filled
         if call.name == "replace" and call.first(0).const in ("'", '"'):
-            return receiver.but_safe(_XPATH).but(const=UNKNOWN, items=None)
+            return receiver.but_safe(_XPATH).but(const=UNKNOWN, items=None, proven=NO_HARMS)
         if receiver.origins:
             prefix = receiver.prefix if call.name in ("encode", "strip") else ""
-            return mix([receiver, *call.positional], call.line).but(pieces=receiver.pieces, prefix=prefix)
+            mixed = mix([receiver, *call.positional], call.line)
+            return mixed.but(pieces=receiver.pieces, prefix=prefix, proven=NO_HARMS)
         if receiver.is_known or receiver.harmless:
             return mix([receiver, *call.given], call.line)
         return None
@@ -196,6 +210,9 @@ class Results(Expressions):
         if is_adding and any(value.origins for value in given):
             mixed = mix([receiver, *map(Value.element, given)], call.line)
             self.bind(call.target, mixed.but(path=receiver.path))
+            return HARMLESS
+        if is_adding and not all(value.harmless for value in call.given):
+            self.bind(call.target, receiver.doubted())
             return HARMLESS
         return None
 
@@ -279,7 +296,7 @@ def _from_function(call: Call) -> Value:
         return HARMLESS
     is_class = name[:1].isupper()
     if mixed.origins and not is_class and not stops_by_name(name):
-        return mixed.but(path="", pieces="", prefix="")
+        return mixed.doubted().but(path="", pieces="")
     if f"{path}()" in ARCHIVES:
         return mixed.but(path=f"{path}()")
     is_object = is_class or name in ("make_parser", "session") or path.count(".") <= 2
@@ -304,5 +321,7 @@ def _passed_on(call: Call, mixed: Value) -> Value:
     prefix = ""
     if len(given) == 1 or (given and path in ("os.path.join", "pathlib.Path")):
         prefix = given[0].prefix
+    if path.rpartition(".")[0] in READING_MODULES:
+        result = result.doubted()
     is_typed = path.startswith("pathlib.") or path.endswith(".Markup")
     return result.but(path=f"{path}()" if is_typed else "", prefix=prefix)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from codeloupe.analysers.dataflow.calls import Calls
-from codeloupe.analysers.dataflow.guards import fits, name_of
+from codeloupe.analysers.dataflow.doubts import bound_names
+from codeloupe.analysers.dataflow.guards import fits, name_of, reads_lines
 from codeloupe.analysers.dataflow.harms import Harm
 from codeloupe.analysers.dataflow.knowledge import (
     ADDRESS_PARSERS,
+    CONSTANT_NAME,
     ENDING_FUNCTIONS,
     PERMISSION_CHECKS,
     VIEW_CLASSES,
@@ -56,8 +59,10 @@ _METHODS: Mapping[type[ast.AST], str] = {
     ast.While: "_while",
     ast.With: "_with",
 }
-# Loops that are nested deeper are read once instead of twice.
+# Loops that are nested deeper are read once.
 _DEEPEST_LOOP = 3
+_LEAST_TURNS = 2
+_MOST_TURNS = 6
 
 
 class Reader(Calls):
@@ -128,7 +133,7 @@ class Reader(Calls):
         match call.args:
             case [ast.Name(id=source), *_] if _is_address_parser(call.func):
                 self.address_of[name] = source
-            case [ast.Constant(value=str(pattern)), *_] if value.path == "re.compile()":
+            case [ast.Constant(value=str(pattern)), *_] if value.path == "re.compile()" and not reads_lines(call):
                 self.patterns[name] = pattern
                 if self.is_module:
                     self.notes.patterns[name] = pattern
@@ -237,19 +242,27 @@ class Reader(Calls):
         self._merge([self._run(then, node.body), self._run(otherwise, node.orelse)])
 
     def _loop(self, body: Sequence[ast.stmt], start_turn: Callable[[], None]) -> None:
-        """Read the body of a loop twice, because one turn may use the variables of the turn before."""
-        env: Environment | None = dict(self.env)
+        """Read the body of a loop until another turn cannot make another variable doubtful, and at least twice.
+
+        If a limit ends this before, each variable that the body assigns is doubtful.
+        """
         exits = [dict(self.env)]
         self.turn_ends.append(exits)
-        turns = 2 if len(self.turn_ends) <= _DEEPEST_LOOP else 1
-        for _ in range(turns):
-            if env is None:
+        is_deep = len(self.turn_ends) > _DEEPEST_LOOP
+        last_turn = 1 if is_deep else _MOST_TURNS
+        doubtful: set[str] = set()
+        for turn in range(1, last_turn + 1):
+            self.env = dict(self._joined(exits))
+            known = doubtful
+            doubtful = {name for name, value in self.env.items() if not value.harmless}
+            if turn > _LEAST_TURNS and doubtful <= known:
                 break
-            self.env = env
+            if turn == last_turn:
+                self.env = _doubting(self.env, bound_names(body))
             start_turn()
-            env = self._run(self.env, body)
-            if env is not None:
-                exits.append(dict(env))
+            end = self._run(self.env, body)
+            if end is not None:
+                exits.append(dict(end))
         self.turn_ends.pop()
         self._merge(exits)
 
@@ -264,7 +277,8 @@ class Reader(Calls):
             self.env = self.refined(node.test, truth=True)
 
         self._loop(node.body, start_turn)
-        if not self.ended:
+        has_break = any(isinstance(part, ast.Break) for statement in node.body for part in ast.walk(statement))
+        if not self.ended and not has_break:
             self.env = self.refined(node.test, truth=False)
         self.read(node.orelse)
 
@@ -278,7 +292,8 @@ class Reader(Calls):
     def _try(self, node: ast.Try | ast.TryStar) -> None:
         before = dict(self.env)
         ends = [self._run(dict(before), [*node.body, *node.orelse])]
-        reached = self._joined([before, self.env])
+        interrupted = _bound_at_unknown_times(node.body)
+        reached = _doubting(self._joined([before, self.env]), interrupted)
         for handler in node.handlers:
             caught = dict(reached)
             if handler.name:
@@ -288,8 +303,20 @@ class Reader(Calls):
         if self.ended and node.finalbody:
             self._run(dict(reached), node.finalbody)
             self.ended = True
-        else:
-            self.read(node.finalbody)
+        elif node.finalbody:
+            self._finally(node, interrupted)
+
+    def _finally(self, node: ast.Try | ast.TryStar, interrupted: AbstractSet[str]) -> None:
+        """Read the end of a try statement, which also runs after an error at any place of the statement."""
+        after = self.env
+        for handler in node.handlers:
+            interrupted |= bound_names(handler.body)
+        doubted = _doubting(after, interrupted | bound_names(node.body))
+        self.env = dict(doubted)
+        self.read(node.finalbody)
+        for name, value in after.items():
+            if self.env.get(name) is doubted[name]:
+                self.env[name] = value
 
     def _match(self, node: ast.Match) -> None:
         subject = self.value(node.subject)
@@ -304,8 +331,9 @@ class Reader(Calls):
                 continue
             captured = dict(before)
             for part in ast.walk(case.pattern):
-                if isinstance(part, (ast.MatchAs, ast.MatchStar)) and part.name:
-                    captured[part.name] = subject
+                name = part.rest if isinstance(part, ast.MatchMapping) else getattr(part, "name", None)
+                if name:
+                    captured[name] = subject
             ends.append(self._run(captured, case.body))
             if chosen:
                 is_decided = True
@@ -327,7 +355,10 @@ class Reader(Calls):
     def _import_from(self, node: ast.ImportFrom) -> None:
         module = node.module or ""
         for alias in node.names:
-            self.env[alias.asname or alias.name] = Value(path=f"{module}.{alias.name}".lstrip("."))
+            path = f"{module}.{alias.name}".lstrip(".")
+            # By its name, it is a constant of the program.
+            is_constant = CONSTANT_NAME.fullmatch(alias.name) is not None
+            self.env[alias.asname or alias.name] = Value(path=path, harmless=is_constant)
 
     def _class(self, node: ast.ClassDef) -> None:
         bases = " ".join(ast.unparse(base)[-60:] for base in node.bases)
@@ -383,6 +414,28 @@ class Reader(Calls):
         reader.read(function.body)
         returned = join(reader.returned) if reader.returned else NOTHING_KNOWN
         self.notes.summaries[key] = Summary(returned, tuple(reader.sinks))
+
+
+def _doubting(env: Environment, names: AbstractSet[str]) -> Environment:
+    """Return variables of which those with these names are doubtful."""
+    doubting = dict(env)
+    for name in names & env.keys():
+        doubting[name] = env[name].doubted()
+    return doubting
+
+
+def _bound_at_unknown_times(statements: Sequence[ast.stmt]) -> AbstractSet[str]:
+    """Return the names that statements bind more than once or under a condition."""
+    once: set[str] = set()
+    several: set[str] = set()
+    for statement in statements:
+        names = bound_names([statement])
+        several |= names & once
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            once |= names
+        else:
+            several |= names
+    return several
 
 
 def _is_address_parser(function: ast.expr) -> bool:

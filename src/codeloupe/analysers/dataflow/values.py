@@ -98,6 +98,10 @@ class Value:
         """Return the same value, which cannot do these harms."""
         return self.but(safe=self.safe | harms)
 
+    def doubted(self) -> Value:
+        """Return the same value, in which something may be unknown."""
+        return self.but(const=UNKNOWN, items=None, prefix="", proven=NO_HARMS, harmless=False, followed=False)
+
     @property
     def is_known(self) -> bool:
         """Whether it is a constant."""

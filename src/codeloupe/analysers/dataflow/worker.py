@@ -97,9 +97,8 @@ def _examine(file: str, content: bytes, added: frozenset[int], *, everything: bo
     notes = read_module(tree, outline, wanted, len(text))
     issues = [_issue(flow, added) for flow in _shortest_flows(notes, added)]
     quiet: dict[int, list[str]] = {}
-    for line, rules in notes.quiet_rules().items():
-        if rules and line in added:
-            quiet[line] = sorted(rules)
+    for line, rules in notes.quiet_rules(tree, added).items():
+        quiet[line] = sorted(rules)
     return _answer(file, issues[:_MOST_ISSUES], quiet)
 
 
