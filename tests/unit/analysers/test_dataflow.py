@@ -13,7 +13,7 @@ from codeloupe.analysers.dataflow.worker import examine
 from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
-from tests.unit.analysers.written import Files, analyse
+from tests.unit.analysers.written import Files, analyse, examine_everything
 
 EXAMPLES = tomllib.loads(Path(__file__).with_name("dataflow_examples.toml").read_text(encoding="utf-8"))
 FLASK = "from flask import Flask, request\napp = Flask(__name__)\n@app.route('/x')\ndef view():\n"
@@ -149,8 +149,8 @@ def test_hostile_code_is_read_or_refused_within_the_time_limit_of_a_test() -> No
     sys.setrecursionlimit(3000)
     try:
         for name, code in HOSTILE.items():
-            for everything in (False, True):
-                answer = examine(code.encode("utf-8", "replace"), frozenset({1}), everything=everything)
+            for read in (examine, examine_everything):
+                answer = read(code.encode("utf-8", "replace"), frozenset({1}))
                 assert answer["issues"] == [], name
     finally:
         sys.setrecursionlimit(limit)

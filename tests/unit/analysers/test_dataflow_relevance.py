@@ -12,6 +12,7 @@ from codeloupe.analysers.dataflow.outline import Outline
 from codeloupe.analysers.dataflow.relevance import parts_to_read
 from codeloupe.analysers.dataflow.worker import Answer, examine
 from tests.unit.analysers.test_dataflow_quiet import IMPORTS, SAFE
+from tests.unit.analysers.written import examine_everything
 
 WEAKNESSES = Path(__file__).parents[3] / "bench" / "weaknesses"
 HEAD = "import os, random\nfrom flask import request\nTABLE = 'users'\nSTORE = {}\n"
@@ -66,7 +67,7 @@ def generated_module(chance: random.Random) -> str:
 
 def differs(code: str, added: frozenset[int]) -> bool:
     restricted = examine(code.encode(), added)
-    return restricted != examine(code.encode(), added, everything=True)
+    return restricted != examine_everything(code.encode(), added)
 
 
 def test_restricted_analysis_reports_what_an_unrestricted_one_reports_on_added_lines() -> None:

@@ -18,11 +18,10 @@ from codeloupe.analysers.dataflow.knowledge import (
     SIGNATURE,
     WITHOUT_TEXT,
     is_textless_annotation,
-    looks_like_a_secret,
     names_a_secret,
+    only_resembles_a_secret,
 )
 from codeloupe.analysers.dataflow.notes import ClassNotes, Environment, Flow, Function, Notes, ParameterSink
-from codeloupe.analysers.dataflow.operations import fold, operate
 from codeloupe.analysers.dataflow.values import (
     ENUM_MEMBER,
     ENVIRONMENT,
@@ -37,8 +36,10 @@ from codeloupe.analysers.dataflow.values import (
     concatenate,
     constant,
     container,
+    fold,
     join,
     mix,
+    operate,
     outside,
 )
 
@@ -152,7 +153,7 @@ class Expressions:
             return
         if name == "$where":
             self.arrive(Harm.CODE, line, name, value)
-        if names_a_secret(name) and not looks_like_a_secret(name):
+        if names_a_secret(name) and not only_resembles_a_secret(name):
             self.report_guessable(line, value, f"`{name}`")
 
     # Variables.
@@ -208,9 +209,9 @@ class Expressions:
     def _store_attribute(self, owner: ClassNotes, name: str, value: Value) -> None:
         self.env[f"self.{name}"] = value
         if self.context[:1] == ("__init__",):
-            owner.made[name] = value
+            owner.initial_attributes[name] = value
         if value.is_outside:
-            owner.attributes[name] = join([owner.attributes.get(name, value), value])
+            owner.outside_attributes[name] = join([owner.outside_attributes.get(name, value), value])
             self.notes.stored_outside += 1
 
     # Expressions.
@@ -251,7 +252,7 @@ class Expressions:
         if owner is None or not isinstance(node.value, ast.Name) or node.value.id not in ("self", "cls"):
             return self.attribute_of(self.value(node.value), node)
         name = f"self.{node.attr}"
-        known = self.env.get(name) or owner.attributes.get(node.attr) or owner.constant(node.attr)
+        known = self.env.get(name) or owner.outside_attributes.get(node.attr) or owner.constant(node.attr)
         if known is not None:
             return known
         if owner.kind == "handler" and node.attr in ("path", "headers", "rfile", "requestline"):

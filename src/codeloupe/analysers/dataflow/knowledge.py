@@ -392,7 +392,7 @@ def names_a_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def looks_like_a_secret(name: str) -> bool:
+def only_resembles_a_secret(name: str) -> bool:
     """Return whether a name only looks like that of a secret, such as `token_count`."""
     return _NOT_SECRET_NAME.search(name) is not None
 

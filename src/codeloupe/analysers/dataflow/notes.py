@@ -78,8 +78,8 @@ class ClassNotes:
 
     `kind` says which web server calls its methods: `handler`, `tornado`, `view` or nothing. `functions` are all
     functions in its body, and `methods` the last one of each name. `constants` are harmless values in its body.
-    `attributes` is the outside data that methods store in objects, and `made` everything that `__init__` stores in a
-    new object.
+    `outside_attributes` is the outside data that methods store in objects, and `initial_attributes` everything that
+    `__init__` stores in a new object.
     """
 
     def __init__(self, node: ast.ClassDef, *, kind: str, is_enum: bool) -> None:
@@ -89,8 +89,8 @@ class ClassNotes:
         self.functions = list(functions_in(node.body))
         self.methods = {function.name: function for function in self.functions}
         self.constants: Environment = {}
-        self.attributes: Environment = {}
-        self.made: Environment = {}
+        self.outside_attributes: Environment = {}
+        self.initial_attributes: Environment = {}
         self._assigned: set[str] | None = None
 
     def constant(self, name: str) -> Value | None:

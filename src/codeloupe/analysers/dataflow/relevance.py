@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Set as AbstractSet
 
-from codeloupe.analysers.dataflow.graph import reachable, turned
+from codeloupe.analysers.dataflow.graph import reachable, reversed_graph
 from codeloupe.analysers.dataflow.harms import JUDGED_CALLS, Harm
 from codeloupe.analysers.dataflow.knowledge import (
     LXML_FUNCTIONS,
@@ -89,7 +89,7 @@ def parts_to_read(outline: Outline, added: AbstractSet[int]) -> set[int] | None:
     touched = {index for index, part in enumerate(outline.parts) if _contains(part, added)}
     judged = {index for index in touched if file.is_judged(outline.parts[index])}
     sources, sinks = file.sources_and_sinks()
-    reporting = reachable(turned(outline.uses), touched)
+    reporting = reachable(reversed_graph(outline.uses), touched)
     is_module_touched = not added.isdisjoint(outline.module_lines) or not touched.isdisjoint(outline.module_parts)
     if is_module_touched and (file.module_source or outline.has_module_functions):
         # Any part may use data that a statement of the module got from outside, or a function that is not a part.
@@ -120,7 +120,7 @@ class _Vocabulary:
         self._has_random = "random" in outline.names and not imported.isdisjoint({"random", "numpy"})
         # The names of imported functions do not show that they make hashes.
         has_hashes = any(line.startswith("from hashlib") or " as " in line for line in outline.imports)
-        self._is_judged = "hmac" in imported or ("hashlib" in imported and has_hashes)
+        self._judges_everything = "hmac" in imported or ("hashlib" in imported and has_hashes)
         self._has_pages = not imported.isdisjoint(PAGE_FRAMEWORKS)
         self._sinks = _ALL_SINKS.in_file(outline.names)
         self._judged_sinks = _JUDGED_SINKS.in_file(outline.names)
@@ -155,7 +155,7 @@ class _Vocabulary:
         return _names_query("\n".join([self._lines[number - 1] for number in outline.class_lines]))
 
     def _is_judged_text(self, text: str, words: Words) -> bool:
-        if self._is_judged or _names_sink(words, self._judged_sinks):
+        if self._judges_everything or _names_sink(words, self._judged_sinks):
             return True
         if "hashlib" in words.names or "CERT_NONE" in text or "set_cookie" in text or "$where" in text:
             return True

@@ -63,10 +63,10 @@ def _stop(*_: object) -> None:
     raise _OutOfTime
 
 
-def examine(content: bytes, added: frozenset[int], *, everything: bool = False) -> Answer:
-    """Return the answer for one file with these added lines. With `everything`, read also parts that do not matter."""
+def examine(content: bytes, added: frozenset[int]) -> Answer:
+    """Return the answer for one file with these added lines."""
     try:
-        return _examine(content, added, everything=everything)
+        return _examine(content, added)
     except (RecursionError, MemoryError):
         reason = "its code is nested too deeply for the data flow analysis"
     except OverBudget:
@@ -82,7 +82,7 @@ def _answer(issues: list[Answer] | None = None, quiet: dict[int, list[str]] | No
     return {"issues": issues or [], "quiet": quiet or {}, "failed": failed}
 
 
-def _examine(content: bytes, added: frozenset[int], *, everything: bool) -> Answer:
+def _examine(content: bytes, added: frozenset[int]) -> Answer:
     if len(content) > MOST_BYTES:
         return _answer(failed=f"it is larger than {MOST_BYTES:,} bytes, the limit of the data flow analysis")
     if _LONE_CARRIAGE_RETURN.search(content):
@@ -90,7 +90,7 @@ def _examine(content: bytes, added: frozenset[int], *, everything: bool) -> Answ
         return _answer(failed="it contains a carriage return that is not part of a line end")
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     outline = Outline(text)
-    wanted = set(range(len(outline.parts))) if everything else parts_to_read(outline, added)
+    wanted = parts_to_read(outline, added)
     if wanted is None:
         return _answer()
     tree = parse(text)
