@@ -40,7 +40,7 @@ _GLOBAL = regex(r"\bglobal\b((?:[^#\n\\]|\\\n)*)")
 _ALIAS = regex(r"\b(\w+)\s+as\s+(\w+)")
 _NOT_CALLED = regex(r"\b\w+\b(?!\()")
 # The targets of assignments, loops and blocks among the statements of the module.
-_MODULE_TARGET = regex(r"^[ \t]*((?:\(?[\w \t,*]+\)?(?::[^=\n]*)?=(?!=))+)|\b(?:for|as)\b([\w \t,()]+)", re.MULTILINE)
+_MODULE_TARGET = regex(r"^((?:[\w \t,*()]+(?::[^=\n]*)?=(?!=))+)|\b(?:for|as)\b([\w \t,()]+)", re.MULTILINE)
 _LONGEST_TARGET = 200
 _OWN_ATTRIBUTE = regex(rf"self\.(\w+)(?=([^\n]{{0,{_LONGEST_TARGET}}}))")
 _TARGET_OF_BLOCK = regex(r"\b(?:as|for)[ \t]+\(?self\.(\w+)")
