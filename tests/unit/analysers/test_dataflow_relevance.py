@@ -164,6 +164,11 @@ LAYOUTS = {
         \"\"\"}}\"\"\"
             os.system(value)
         """,
+    "exceptions without brackets": """
+        def run():
+            try: os.system(request.args["a"])
+            except OSError, ValueError: pass
+        """,
     "names with the same normal form": """
         def \uff52un(text): os.\uff53ystem(text)
         def view(): run(request.args["a"])
