@@ -19,16 +19,15 @@ from codeloupe.system.redaction import redact
 Sensitive = Mapping[int, Iterable[str]]
 # The lines of a file by their numbers.
 Lines = Mapping[int, bytes]
-# The analysers, the one that examines a defect most closely first.
-_CLOSEST_FIRST = ("detect-secrets", "dataflow", "ast-grep", "ruff")
-_MOST_QUOTED_LINES = 5
-_MOST_EVIDENCE = 1000
-
-
 # The reports of the analysers, each with the name of its analyser.
 Reports = Sequence[tuple[str, AnalyserReport]]
 # The file, the line and the defect that the issues of one claim have in common.
 _Key = tuple[str, int, str]
+
+# The analysers, the one that examines a defect most closely first.
+_CLOSEST_FIRST = ("detect-secrets", "dataflow", "ast-grep", "ruff")
+_MOST_QUOTED_LINES = 5
+_MOST_EVIDENCE = 1000
 
 
 class _Reported(Struct, frozen=True):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
@@ -24,10 +23,10 @@ from codeloupe.system.process import uninterrupted
 
 _Value = TypeVar("_Value")
 
-# Limits of one joint call: enough that the start of a program no longer counts, and little enough to be held at once.
+# Limits of one joint call: enough that the start of a program no longer matters, and little enough for the memory.
 _MOST_FILES = 400
 _MOST_BYTES = 8_000_000
-# The share of a target's time limit that a joint call may take. What is left undone then is analysed by itself.
+# The share of a target's time limit that a joint call may take. After that, each target is analysed by itself.
 _JOINT_SHARE = 0.2
 # Targets that are analysed by themselves at the same time after a joint call failed.
 _ALONE_AT_ONCE = 4
@@ -49,7 +48,7 @@ class _Call(Struct, eq=False):
 
     @property
     def is_abandoned(self) -> bool:
-        """Return whether no one waits for this call any more."""
+        """Return whether all callers were answered or cancelled."""
         return all(member.answer.done() for member in self.members)
 
 
@@ -208,7 +207,7 @@ def _joined(targets: Sequence[AnalysisTarget]) -> AnalysisTarget:
         added_text |= _below(folder, target.added_text)
     return replace(
         first,
-        root=Path(first.root.parent),
+        root=first.root.parent,
         files=tuple(files),
         added_lines=added_lines,
         added_text=added_text,

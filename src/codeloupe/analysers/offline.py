@@ -32,7 +32,7 @@ class _Changed(Struct):
     """The changed files that analysers can read.
 
     `added` has the numbers of the added lines of each file. `diffs` has the text of the added lines of files of which
-    only the diff is known. `starts` has the beginning of files whose names do not tell their language.
+    only the diff is known. `starts` has the beginning of files whose names do not show their language.
     """
 
     added: dict[str, frozenset[int]] = field(default_factory=dict)

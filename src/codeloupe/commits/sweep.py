@@ -40,22 +40,21 @@ from codeloupe.planning.settings import configure
 from codeloupe.reviewers.choose import ChosenReviewer, Team, choose_reviewers, guarded
 from codeloupe.reviewers.prompt import PROMPT_VERSION
 
+_MOST_PLANNED = 10
+
 
 def verdict(findings: Sequence[Finding]) -> CommitVerdict:
     """Return LEAVE from 80 points, FIX below, and REVERT for what a reviewer other than the analysers claims.
 
     That is a score below 50 without the analysers' findings, or a critical finding that verification confirmed.
     """
-    judged = [finding for finding in findings if finding.source is not Source.ANALYSER]
-    critical = [finding for finding in judged if finding.can_block and finding.severity is Severity.CRITICAL]
-    if score(judged) < 50 or any(finding.is_confirmed for finding in critical):
+    reviewed = [finding for finding in findings if finding.source is not Source.ANALYSER]
+    critical = [finding for finding in reviewed if finding.can_block and finding.severity is Severity.CRITICAL]
+    if score(reviewed) < 50 or any(finding.is_confirmed for finding in critical):
         return CommitVerdict.REVERT
     if score(findings) < 80:
         return CommitVerdict.FIX
     return CommitVerdict.LEAVE
-
-
-_MOST_PLANNED = 10
 
 
 def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
@@ -119,9 +118,11 @@ def _sentence(title: str) -> str:
 
 
 def overall_score(commits: Iterable[CommitReview]) -> float | None:
-    """The mean over the commits that were reviewed, or None when there is none."""
+    """Return the mean score of the commits that were reviewed, or None if there is none."""
     scores = [commit.score for commit in commits if commit.score is not None]
-    return round(sum(scores) / len(scores), 2) if scores else None
+    if not scores:
+        return None
+    return round(sum(scores) / len(scores), 2)
 
 
 def summarise(commits: Sequence[CommitReview]) -> str:
@@ -135,12 +136,24 @@ def summarise(commits: Sequence[CommitReview]) -> str:
 
 
 def exit_code(commits: Iterable[CommitReview], *, strict: bool, pass_when_incomplete: bool) -> int:
-    """1 for a finding of high or above that counts, if `strict`; 3 for a commit that could not be reviewed; else 0."""
-    known = tuple(commits)
-    findings = (finding for commit in known if commit.review is not None for finding in commit.review.findings)
-    if strict and any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings):
+    """Return the exit code of a sweep.
+
+    It is 1 for a finding of high or above that counts, if `strict`; else 3 for a commit that could not be reviewed,
+    unless `pass_when_incomplete`; else 0.
+    """
+    has_severe_finding = False
+    is_incomplete = False
+    for commit in commits:
+        if commit.verdict is None:
+            is_incomplete = True
+        findings = () if commit.review is None else commit.review.findings
+        if any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings):
+            has_severe_finding = True
+    if strict and has_severe_finding:
         return 1
-    return 3 if not pass_when_incomplete and any(commit.verdict is None for commit in known) else 0
+    if is_incomplete and not pass_when_incomplete:
+        return 3
+    return 0
 
 
 def judged(commit: CommitReview, review: Review) -> CommitReview:
@@ -188,14 +201,14 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
         settings = configured.settings
     settings = _for_sweep(settings)
     repository = await open_repository(Path(repo))
-    known = CommitSweep(
+    started_sweep = CommitSweep(
         sweep_id=uuid.uuid4().hex, description=describe(query), commits=(), summary="", exit_code=0, strict=strict
     )
 
     keeping: AbstractAsyncContextManager[SweepKeeper | None] = nullcontext()
     if settings.keep_history:
         keeping = keeping_sweep(
-            known, repo=Path(repo), prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
+            started_sweep, repo=Path(repo), prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
         )
     async with keeping as keeper:
         commits = await list_commits(repository, with_whole_days(query))
@@ -205,9 +218,9 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
         team = Team(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=write_transcript)
         run = SweepRun(repository, settings, team, emit=emit, keeper=keeper)
         reviewed = await run.run(commits, query, judge=judged)
-        known = replace(known, reviewer=joined_info([one.info for one in chosen]))
+        started_sweep = replace(started_sweep, reviewer=joined_info([one.info for one in chosen]))
         passes = settings.on_incomplete == "pass"
-        sweep = concluded(known, reviewed, passes=passes, seconds=time.monotonic() - started)
+        sweep = concluded(started_sweep, reviewed, passes=passes, seconds=time.monotonic() - started)
         if keeper is not None:
             await keeper.finish(sweep)
     return sweep
@@ -222,14 +235,14 @@ def _for_sweep(given: Settings) -> Settings:
     )
 
 
-def concluded(known: CommitSweep, commits: Sequence[CommitReview], *, passes: bool, seconds: float) -> CommitSweep:
+def concluded(started: CommitSweep, commits: Sequence[CommitReview], *, passes: bool, seconds: float) -> CommitSweep:
     """Return the sweep with its commits, summary, score and exit code; with `passes`, incomplete commits pass."""
     spent = reduce(Usage.plus, (commit.review.usage for commit in commits if commit.review), Usage())
     return replace(
-        known,
+        started,
         commits=tuple(commits),
         summary=summarise(commits),
-        exit_code=exit_code(commits, strict=known.strict, pass_when_incomplete=passes),
+        exit_code=exit_code(commits, strict=started.strict, pass_when_incomplete=passes),
         score=overall_score(commits),
         # The reviews ran at the same time, so their times do not add up.
         usage=replace(spent, duration_seconds=seconds),
@@ -251,7 +264,7 @@ async def review_commit(
     query = CommitQuery(revision=part.revision, merges=part.merges)
     commits = await list_commits(repository, replace(query, revision=part.commit, max_count=1))
     async with keeping_sweep(
-        _known(part),
+        _started_sweep(part),
         repo=repo,
         prompt_version=PROMPT_VERSION,
         position=part.position,
@@ -273,7 +286,7 @@ async def give_up_commit(part: SweepPart, reason: str, *, repo: Path, calls: Age
     (commit,) = await list_commits(await open_repository(repo), CommitQuery(revision=part.commit, max_count=1))
     outcome = CommitReview(commit=commit, category=categorise(commit), experts=(), failure=" ".join(reason.split()))
     keeping = keeping_sweep(
-        _known(part), repo=repo, position=part.position, work_tree=part.work_tree, opened=calls.opened_history
+        _started_sweep(part), repo=repo, position=part.position, work_tree=part.work_tree, opened=calls.opened_history
     )
     async with keeping as keeper:
         await keeper.keep_commit(outcome)
@@ -281,7 +294,7 @@ async def give_up_commit(part: SweepPart, reason: str, *, repo: Path, calls: Age
             raise StoreError(keeper.problem, hint="the sweep is unfinished; retry the job", retryable=True)
 
 
-def _known(part: SweepPart) -> CommitSweep:
+def _started_sweep(part: SweepPart) -> CommitSweep:
     """Return the sweep of a part as it was at its start, without commits."""
     return CommitSweep(
         sweep_id=part.sweep_id, description=part.description, strict=part.strict, commits=(), summary="", exit_code=0
@@ -302,9 +315,9 @@ async def finish_sweep(part: SweepPart, *, calls: AgentCalls, passes: bool) -> C
             if record is None or record.problems:
                 return None
             reviews = [commit.review for commit in record.sweep.commits if commit.review is not None]
-            known = replace(record.sweep, reviewer=reviews[0].reviewer if reviews else None)
+            started = replace(record.sweep, reviewer=reviews[0].reviewer if reviews else None)
             seconds = sum(review.usage.duration_seconds for review in reviews)
-            sweep = concluded(known, known.commits, passes=passes, seconds=seconds)
+            sweep = concluded(started, started.commits, passes=passes, seconds=seconds)
             history.finish_sweep(replace(record, sweep=sweep, finished=True))
             return sweep
 

@@ -1,8 +1,13 @@
 """The names of a repository in the history, by which its reviews are found again from another clone.
 
-A repository goes by a commit of its main line, which are the first parents of HEAD. The history may already know one of
-the last 5,000 commits of that line. Otherwise it is the commit 1,000 back, or the root of a shorter line. Clones and
-forks have that commit too, so they share their history. Git never walks further than these commits.
+A repository goes by a commit of its main line, which are the first parents of HEAD. It is the newest of the last 5,000
+commits of that line by which the history already knows a repository. If there is none, it is the commit 1,000 back, or
+the root of a shorter line. Git never walks further than these commits.
+
+Clones and forks have that commit too, so they share their history. Commits do not show whether a repository is a fork
+or another project that began with a copy of the commits, such as those of a template. Such a project counts as a fork,
+unless the history knows it by a commit of its own. The newest commit counts, so that a later review of the template
+does not take the name of the project away.
 
 A shallow clone goes by the address of its origin. Without one, or before the first commit, a repository goes by its
 place on the disk.
@@ -25,7 +30,11 @@ from codeloupe.model.change import Scope
 from codeloupe.model.history import COMMIT_PREFIX, RepositoryIdentity
 from codeloupe.system.regex import regex
 
-_MOST_COMMITS, _MOST_MOVES, _MOST_LOG_BYTES = 2_000, 200, 100_000
+# Limits of `commits_of_work`: commits of a change, moves of its branch, and bytes of the reflog that lists the moves.
+_MOST_COMMITS = 2_000
+_MOST_MOVES = 200
+_MOST_LOG_BYTES = 100_000
+_MOVE = regex(r"[0-9a-f]{40,64} [0-9a-f]{40,64} ")
 _SCHEME = regex(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 # How far the main line is searched for a known commit, and how far back the commit of a new repository is. Clones stay
 # alike while their lines grow by the difference.
@@ -107,7 +116,7 @@ def _moves_of(repository: Repository, branch: str) -> set[str]:
             lines = log.read().decode("ascii", "replace").splitlines()[-_MOST_MOVES:]
     except OSError:
         return set()
-    return {line.split(" ", 2)[1] for line in lines if re.match(r"[0-9a-f]{40,64} [0-9a-f]{40,64} ", line)}
+    return {line.split(" ", 2)[1] for line in lines if _MOVE.match(line)}
 
 
 async def _identity_of(repository: Repository, memory: IdentityMemory) -> RepositoryIdentity:
@@ -139,15 +148,18 @@ async def _commit_of(repository: Repository, memory: IdentityMemory) -> str | No
     line = listed.split()
     if not line:
         return None
-    new = line[min(_STEPS_BACK, len(line) - 1)]
-    oldest_first = reversed(line)
-    chosen = next((commit for commit in oldest_first if commit in known), new)
+    chosen = line[min(_STEPS_BACK, len(line) - 1)]
+    for commit in line:
+        if commit in known:
+            chosen = commit
+            break
     with suppress(StoreError):
         memory.remember_commit(place, chosen)
     return chosen
 
 
 async def _asked(repository: Repository, *words: str) -> str:
+    """Return git's answer, or an empty text if git fails."""
     completed = await try_git(repository.place, *words)
     return completed.stdout.decode("ascii", "replace") if completed.exit_code == 0 else ""
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from codeloupe.errors import GitFailed, OutputTooLarge
 from codeloupe.git.command import MAX_OUTPUT_BYTES, Place, failure, git, git_command
@@ -24,13 +25,16 @@ class ObjectReader:
         self._place = place
         self._turn = asyncio.Lock()
         self._git: Dialogue | None = None
+        self._is_closed = False
 
     async def read(self, names: Sequence[str], *, max_bytes: int = MAX_OUTPUT_BYTES) -> dict[str, bytes]:
-        """Return the content of those objects that exist and are blobs.
+        """Return the content of those objects that exist and are blobs. A name is everything that git takes for one.
 
-        Raise GitFailed if git cannot read one of them, and OutputTooLarge if they are larger than `max_bytes` together.
-        Either ends the process, and the next question starts another.
+        Raise GitFailed if git cannot read one of them or the reader is closed, and OutputTooLarge if they are larger
+        than `max_bytes` together. An error ends the process, and the next question starts another.
         """
+        # Git reads one name from each line, so it would answer twice.
+        names = [name for name in names if "\n" not in name]
         if not names:
             return {}
         async with self._turn:
@@ -52,12 +56,15 @@ class ObjectReader:
             return await self.read(await self._fitting(wanted, max_bytes))
 
     async def close(self) -> None:
-        """End the process, if it is running."""
+        """End the process, if it is running. Readers that still wait get GitFailed."""
+        self._is_closed = True
         if self._git is not None:
             await self._end(self._git)
 
     async def _ask(self, names: Sequence[str], max_bytes: int) -> dict[str, bytes]:
         """Ask the running process, or a new one. After an error it is ended, because answers may still be coming."""
+        if self._is_closed:
+            raise GitFailed("the reader of git's objects is closed", program="git", hint="please report this")
         if self._git is None:
             self._git = Dialogue(git_command(self._place, "cat-file", "--batch"))
         dialogue = self._git
@@ -76,37 +83,53 @@ class ObjectReader:
 
     async def _fitting(self, names: Sequence[str], max_bytes: int) -> list[str]:
         """Return the names of the blobs that fit into the limit, by the sizes that git lists."""
-        asked = "".join(f"{name}\n" for name in names).encode("ascii")
-        listed = (await git(self._place, "cat-file", "--batch-check", stdin=asked)).decode("ascii").splitlines()
+        asked = [name for name in names if "\n" not in name]
+        listed = await git(self._place, "cat-file", "--batch-check", stdin=_question(asked))
         fitting: list[str] = []
         left = max_bytes
-        for line in listed:
-            if " blob " not in line:
-                continue
-            name, _, size = line.split(" ")
-            if int(size) <= left:
+        for name, line in zip(asked, listed.split(b"\n")[:-1], strict=True):
+            facts = _Facts.parse(line)
+            if facts is not None and facts.is_blob and facts.size <= left:
                 fitting.append(name)
-                left -= int(size)
+                left -= facts.size
         return fitting
+
+
+class _Facts(NamedTuple):
+    """The facts that git states about one object."""
+
+    is_blob: bool
+    size: int
+
+    @classmethod
+    def parse(cls, line: bytes) -> _Facts | None:
+        """Return the facts in a line `object type size`, or None for a line that says why there is no such object."""
+        words = line.rsplit(b" ", 2)
+        if not words[-1].isdigit():
+            return None
+        return cls(is_blob=words[-2] == b"blob", size=int(words[-1]))
+
+
+def _question(names: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(name) + b"\n" for name in names)
 
 
 async def _answers(dialogue: Dialogue, names: Sequence[str], max_bytes: int) -> dict[str, bytes]:
     """Ask for objects and return the blobs among them."""
     found: dict[str, bytes] = {}
     left = max_bytes
-    dialogue.ask(b"".join(os.fsencode(name) + b"\n" for name in names))
+    dialogue.ask(_question(names))
     for name in names:
-        # The line `name type size`, the content and a line end; or a line that says it is missing.
-        facts = (await dialogue.read_line()).rsplit(b" ", 2)
-        if not facts[-1].isdigit():
+        facts = _Facts.parse(await dialogue.read_line())
+        if facts is None:
             continue
-        size = int(facts[-1])
-        left -= size
+        left -= facts.size
         if left < 0:
             message = f"git objects are larger than {max_bytes:,} bytes together"
             raise OutputTooLarge(message, program="git", hint="review a smaller change")
-        content = await dialogue.read_exactly(size + 1)
-        if facts[-2] == b"blob":
+        # A line end follows the content.
+        content = await dialogue.read_exactly(facts.size + 1)
+        if facts.is_blob:
             found[name] = content[:-1]
     return found
 

@@ -290,8 +290,7 @@ async def rebuild(repository: Repository | None, files: Sequence[FileChange]) ->
         for names in (by_blob, by_path):
             wanted = {name for name, known in zip(names, contents, strict=True) if known is None}
             try:
-                # Names are handed over line by line.
-                blobs = await objects.read([name for name in wanted if name and "\n" not in name])
+                blobs = await objects.read([name for name in wanted if name])
             except GitFailed:
                 continue
             for number, (name, file) in enumerate(zip(names, files, strict=True)):

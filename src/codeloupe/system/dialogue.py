@@ -28,7 +28,7 @@ class Dialogue:
                 cwd=command.cwd,
                 environment=command.environment,
                 stdin=None,
-                takers=(self._take_stdout, self._take_stderr),
+                takers=(self._receive_stdout, self._receive_stderr),
             )
         except (OSError, ValueError) as error:
             raise start_failure(command, error) from error
@@ -73,14 +73,15 @@ class Dialogue:
             raise ProcessTimedOut(message, program=program, hint="review a smaller change") from error
 
     def _take(self, count: int) -> bytes:
+        """Remove the next bytes from those that were received, and return them."""
         taken = bytes(self._received[:count])
         del self._received[:count]
         return taken
 
-    def _take_stdout(self, data: bytes) -> None:
+    def _receive_stdout(self, data: bytes) -> None:
         self._received += data
         self._news.set()
 
-    def _take_stderr(self, data: bytes) -> None:
+    def _receive_stderr(self, data: bytes) -> None:
         self._stderr += data
         del self._stderr[:-_STDERR_TAIL_BYTES]

@@ -22,7 +22,9 @@ from codeloupe.system.process import uninterrupted
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # The names of our directories begin with the first until they are locked, and then with the second.
-_NEW, _LOCKED = "codeloupe-new-", "codeloupe-temporary-"
+_NEW = "codeloupe-new-"
+_LOCKED = "codeloupe-temporary-"
+# The places in which this process has already removed abandoned directories.
 _looked_at: set[str] = set()
 _numbers = count()
 
@@ -33,10 +35,12 @@ def remove_tree(directory: Path) -> None:
         shutil.rmtree(directory)
     if directory.is_symlink():
         raise NotADirectoryError(errno.ENOTDIR, "this is a link", str(directory))
+    if not directory.exists():
+        return
     # Python fails at a tree of a thousand levels, and at folders that their owner cannot enter.
     place = str(directory.absolute())
     open_folders = ("find", place, "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";")
-    for words in (open_folders, ("rm", "-rf", place)) if directory.exists() else ():
+    for words in (open_folders, ("rm", "-rf", place)):
         subprocess.run(words, env={"PATH": os.defpath}, capture_output=True, check=False)  # noqa: S603 - no shell
     if directory.exists():
         raise OSError(errno.ENOTEMPTY, "it cannot be removed", str(directory))
@@ -45,9 +49,15 @@ def remove_tree(directory: Path) -> None:
 @contextmanager
 def opened_folder(path: Path | str, *, inside: int | None = None) -> Iterator[int]:
     """Yield an open directory, or a folder below an open one; no part of its path may be a link. Raise OSError."""
-    folder = os.open(path, _DIRECTORY) if inside is None else os.dup(inside)
+    parts: list[str] = []
+    if inside is None:
+        folder = os.open(path, _DIRECTORY)
+    else:
+        folder = os.dup(inside)
+        if path:
+            parts = str(path).split("/")
     try:
-        for part in str(path).split("/") if inside is not None and path else ():
+        for part in parts:
             inner = os.open(part, _DIRECTORY, dir_fd=folder)
             os.close(folder)
             folder = inner
@@ -71,8 +81,9 @@ def opened_file(top: int, path: str) -> Iterator[BufferedReader]:
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Lock an open file or directory until it is closed. Return False if another process has locked it."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -97,12 +108,13 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
         if place not in _looked_at:
             _looked_at.add(place)
             remove_abandoned(Path(place))
-        directory, maker = Path(tempfile.mkdtemp(prefix=_NEW, dir=place)), os.getpid()
+        directory = Path(tempfile.mkdtemp(prefix=_NEW, dir=place))
     except OSError as error:
         where = "" if parent is None else f" in {parent}"
         message = f"cannot create a temporary directory{where}: {error.strerror or error}"
         hint = "set TMPDIR to a writable directory" if parent is None else "check its permissions and free disk space"
         raise UsageError(message, hint=hint) from error
+    maker = os.getpid()
     with opened_folder(directory) as lock:
         try:
             with suppress(OSError):  # Some file systems have no locks; there, it never counts as abandoned.

@@ -13,7 +13,7 @@ from codeloupe.analysers.dataflow.worker import examine
 from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
-from tests.unit.analysers.written import Files, analyse
+from tests.unit.analysers.written import Files, analyse, examine_everything
 
 EXAMPLES = tomllib.loads(Path(__file__).with_name("dataflow_examples.toml").read_text(encoding="utf-8"))
 FLASK = "from flask import Flask, request\napp = Flask(__name__)\n@app.route('/x')\ndef view():\n"
@@ -30,13 +30,13 @@ def all_lines(code: str) -> frozenset[int]:
 
 
 def harms(code: str) -> set[str]:
-    answer = examine("a.py", code.encode(), all_lines(code))
+    answer = examine(code.encode(), all_lines(code))
     assert not answer["failed"], code
     return {issue["harm"].removeprefix("py-") for issue in answer["issues"]}
 
 
 def quiet_lines(code: str, rule: str) -> set[int]:
-    answer = examine("a.py", code.encode(), all_lines(code))
+    answer = examine(code.encode(), all_lines(code))
     return {line for line, rules in answer["quiet"].items() if rule in rules}
 
 
@@ -149,8 +149,8 @@ def test_hostile_code_is_read_or_refused_within_the_time_limit_of_a_test() -> No
     sys.setrecursionlimit(3000)
     try:
         for name, code in HOSTILE.items():
-            for everything in (False, True):
-                answer = examine("a.py", code.encode("utf-8", "replace"), frozenset({1}), everything=everything)
+            for read in (examine, examine_everything):
+                answer = read(code.encode("utf-8", "replace"), frozenset({1}))
                 assert answer["issues"] == [], name
     finally:
         sys.setrecursionlimit(limit)
@@ -168,13 +168,13 @@ MORTAL = f"""#!{sys.executable}
 import json, os, signal, sys
 for header in sys.stdin.buffer:
     request = json.loads(header)
-    sys.stdin.buffer.read(request["size"])
-    if request["file"].startswith("bad"):
-        sys.stdout.write('{{"file":')
+    content = sys.stdin.buffer.read(request["size"])
+    if content.startswith(b"# bad"):
+        sys.stdout.write('{{"issues":')
         sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGKILL)
     place = {{"harm": "py-sql-injection", "line_start": 1, "line_end": 1, "body": "b"}}
-    answer = {{"file": request["file"], "issues": [place], "quiet": {{}}, "failed": ""}}
+    answer = {{"issues": [place], "quiet": {{}}, "failed": ""}}
     sys.stdout.write(json.dumps(answer) + "\\n")
     sys.stdout.flush()
 """
@@ -186,15 +186,25 @@ def test_files_that_kill_a_worker_are_named_and_the_others_are_read(tmp_path: Pa
     program.write_text(MORTAL, encoding="utf-8")
     program.chmod(0o700)
     names = ("a.py", "bad1.py", "b.py", "c.py", "bad2.py", "d.py")
-    files = {name: VIEW * (number + 1) for number, name in enumerate(names)}
+    files = {name: f"# {name}\n" + VIEW * (number + 1) for number, name in enumerate(names)}
     report = analyse(DataflowAnalyser(program=str(program)), tmp_path, files)
     assert report.failed == dict.fromkeys(("bad1.py", "bad2.py"), "dataflow died of signal 9")
     assert [issue.file for issue in report.issues] == ["a.py", "b.py", "c.py", "d.py"]
 
 
 @pytest.mark.program
+def test_any_file_name_can_be_analysed(tmp_path: Path) -> None:
+    names = ("a\nb.py", 'quoted".py', "not utf-8 \udcff.py")
+    report = follow(tmp_path, dict.fromkeys(names, VIEW))
+    assert report.failed == {}
+    assert [issue.file for issue in report.issues] == list(names)
+
+
+@pytest.mark.program
 def test_a_worker_that_gives_no_answer_is_a_failure(tmp_path: Path) -> None:
-    for number, script in enumerate(("#!/bin/sh\nexit 3\n", "#!/bin/sh\nexit 0\n", "#!/bin/sh\necho words\n")):
+    one_answer = """echo '{"issues": [], "quiet": {}, "failed": ""}'"""
+    for number, end in enumerate(("exit 3", "exit 0", "echo words", f"{one_answer}\n{one_answer}")):
+        script = f"#!/bin/sh\n{end}\n"
         program = tmp_path / f"silent{number}"
         program.write_text(script, encoding="utf-8")
         program.chmod(0o700)
@@ -217,4 +227,4 @@ def test_a_file_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch) ->
         worker._stop()
 
     monkeypatch.setattr(worker, "parse", parse)
-    assert "did not finish within" in examine("a.py", VIEW.encode(), all_lines(VIEW))["failed"]
+    assert "did not finish within" in examine(VIEW.encode(), all_lines(VIEW))["failed"]

@@ -249,7 +249,7 @@ DOUBTFUL = {
 def quiet_lines(code: str, rule: str) -> set[int]:
     """Return the lines of the last statement at which the rule is silent; all lines are added."""
     text = IMPORTS + dedent(code)
-    answer = examine("a.py", text.encode(), frozenset(range(1, text.count("\n") + 1)))
+    answer = examine(text.encode(), frozenset(range(1, text.count("\n") + 1)))
     assert not answer["failed"]
     defect = ruff_rules()[rule].defect
     return {line for line, names in answer["quiet"].items() if rule in names or defect in names}

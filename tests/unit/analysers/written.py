@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from codeloupe.analysers.dataflow import worker
+from codeloupe.analysers.dataflow.outline import Outline
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget
 
 Files = Mapping[str, str | bytes]
@@ -25,3 +28,13 @@ def target(root: Path, files: Files, /, added: Lines = None, **more: Any) -> Ana
 
 def analyse(analyser: Analyser, root: Path, files: Files, /, added: Lines = None, **more: Any) -> AnalyserReport:
     return asyncio.run(analyser.analyse(target(root, files, added, **more)))
+
+
+def examine_everything(content: bytes, added: frozenset[int]) -> worker.Answer:
+    """Return the data-flow worker's answer, for which it reads all parts of the file."""
+
+    def all_parts(outline: Outline, _: object) -> set[int]:
+        return set(range(len(outline.parts)))
+
+    with patch.object(worker, "parts_to_read", all_parts):
+        return worker.examine(content, added)

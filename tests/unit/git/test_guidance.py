@@ -314,6 +314,14 @@ def test_git_walks_only_part_of_a_long_history_for_the_name(
     assert identity(shop.path, Memory(early)).names[0] != f"commit:{early}"
 
 
+def test_a_project_keeps_its_name_when_its_template_becomes_known(shop: GitRepository) -> None:
+    root = shop.git("rev-parse", "HEAD~2").decode().strip()
+    own = shop.git("rev-parse", "HEAD~1").decode().strip()
+    assert identity(shop.path, Memory(own, root)).names[0] == f"commit:{own}"
+    # A project that is not known yet counts as a fork.
+    assert identity(shop.path, Memory(root)).names[0] == f"commit:{root}"
+
+
 def test_ways_to_write_one_address() -> None:
     here = ("https://H/t/s", "https://H/t/s.git", "https://H/t/s.git/", "https://ada@H/t/s", "https://ada:p@w@H/t/s")
     for address in (*here, "ssh://git@H:2222/t/s.git", "git@H:t/s.git", "H:t/s", "GIT+SSH://H/t/s"):

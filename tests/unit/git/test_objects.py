@@ -79,6 +79,41 @@ def test_a_missing_object_and_a_tree_are_not_among_the_blobs(
     assert found == {blobs["a"]: b"x\n"}
 
 
+def test_a_name_with_a_line_end_is_missing_and_the_next_answer_is_right(
+    repository: GitRepository, blobs: dict[str, str]
+) -> None:
+    odd = [f"{blobs['a']}\n{blobs['d']}", "x\ry", "x blob 5", ""]
+
+    async def use(reader: ObjectReader) -> list[dict[str, bytes]]:
+        questions = (
+            reader.read(odd),
+            reader.read([blobs["b"]]),
+            reader.read_fitting([*odd, *blobs.values()], max_bytes=3),
+        )
+        return [await question for question in questions]
+
+    assert with_reader(repository.path, use) == [{}, {blobs["b"]: b""}, {blobs["a"]: b"x\n", blobs["b"]: b""}]
+
+
+def test_readers_that_wait_at_the_end_of_the_context_start_no_process(
+    repository: GitRepository, blobs: dict[str, str], started: Started
+) -> None:
+    async def use(reader: ObjectReader) -> list[asyncio.Task[dict[str, bytes]]]:
+        await reader.read([blobs["a"]])
+        os.kill(started.readers[0].pid, signal.SIGSTOP)
+        waiting = [asyncio.create_task(reader.read([blobs[name]])) for name in "ab"]
+        await asyncio.sleep(0)
+        return waiting
+
+    async def go() -> list[dict[str, bytes] | BaseException]:
+        async with reading_objects(await open_repository(repository.path)) as reader:
+            waiting = await use(reader)
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(answer) for answer in asyncio.run(go())] == [GitFailed, GitFailed]
+    assert len(started.readers) == 1
+
+
 def test_what_is_too_large_is_not_read_and_the_next_question_is_answered(
     repository: GitRepository, blobs: dict[str, str], started: Started
 ) -> None:

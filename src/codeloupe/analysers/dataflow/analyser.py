@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import time
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -53,7 +54,6 @@ class _Place(Struct, frozen=True):
 class _Answer(Struct, frozen=True):
     """A worker's answer for one file; `failed` is the reason if the file could not be read."""
 
-    file: str
     issues: tuple[_Place, ...]
     quiet: dict[int, frozenset[str]]
     failed: str
@@ -87,14 +87,15 @@ class DataflowAnalyser(Analyser):
                 files.append(_File(name, content, tuple(sorted(target.added_lines.get(name, ())))))
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._read(share, deadline)) for share in _shares(files)]
+                shares = _shares(files)
+                tasks = [group.create_task(self._read(share, deadline)) for share in shares]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
         answers: dict[str, _Answer] = {}
-        for task in tasks:
-            for answer in task.result():
-                answers[answer.file] = answer
-        return _report([answers[file.name] for file in files], failed)
+        for share, task in zip(shares, tasks, strict=True):
+            for file, answer in zip(share, task.result(), strict=True):
+                answers[file.name] = answer
+        return _report({file.name: answers[file.name] for file in files}, failed)
 
     async def _read(self, files: Sequence[_File], deadline: float) -> list[_Answer]:
         """Return the answer for each file. Restart the worker after a file on which it died."""
@@ -110,7 +111,7 @@ class DataflowAnalyser(Analyser):
             remaining = remaining[len(found) :]
             if remaining:
                 # The worker answers in order, so this is the file that it was reading.
-                answers.append(_Answer(remaining[0].name, (), {}, reason))
+                answers.append(_Answer((), {}, reason))
                 remaining = remaining[1:]
         return answers
 
@@ -120,7 +121,7 @@ class DataflowAnalyser(Analyser):
         words = (program, "-I", "-m", "codeloupe.analysers.dataflow.worker")
         requests: list[bytes] = []
         for file in files:
-            header = {"file": file.name, "added": file.added, "size": len(file.content)}
+            header = {"added": file.added, "size": len(file.content)}
             requests += [msgspec.json.encode(header), b"\n", file.content]
         completed = await programs.execute(*words, seconds=seconds, stdin=b"".join(requests))
         # The worker may have died before it finished its last line.
@@ -129,7 +130,9 @@ class DataflowAnalyser(Analyser):
             answers = [msgspec.json.decode(line, type=_Answer) for line in lines]
         except msgspec.DecodeError as error:
             raise _no_answer(completed) from error
-        if completed.exit_code > 0 or (completed.exit_code == 0 and len(answers) < len(files)):
+        has_all = len(answers) == len(files)
+        is_killed = completed.exit_code < 0
+        if len(answers) > len(files) or completed.exit_code > 0 or not (has_all or is_killed):
             raise _no_answer(completed)
         return answers, f"dataflow died of signal {-completed.exit_code}"
 
@@ -141,6 +144,10 @@ def _no_answer(completed: Completed) -> AnalyserFailed:
 
 def _is_worth_reading(content: bytes) -> bool:
     lower = content.lower()
+    if not lower.isascii():
+        # Python reads names in their normal form, so that they can be written with other characters.
+        text = lower.decode("utf-8", "replace")
+        lower = unicodedata.normalize("NFKC", text).lower().encode()
     return any(word in lower for word in _WORDS_WORTH_READING)
 
 
@@ -164,16 +171,16 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _report(answers: Sequence[_Answer], failed: Mapping[str, str]) -> AnalyserReport:
+def _report(answers: Mapping[str, _Answer], failed: Mapping[str, str]) -> AnalyserReport:
     issues: list[Issue] = []
     all_failed = dict(failed)
     quiet: dict[str, Mapping[int, frozenset[str]]] = {}
-    for answer in answers:
-        issues += [_issue(answer.file, place) for place in answer.issues]
+    for file, answer in answers.items():
+        issues += [_issue(file, place) for place in answer.issues]
         if answer.failed:
-            all_failed[answer.file] = answer.failed
+            all_failed[file] = answer.failed
         if answer.quiet:
-            quiet[answer.file] = answer.quiet
+            quiet[file] = answer.quiet
     return AnalyserReport(tuple(issues), all_failed, quiet=quiet)
 
 

@@ -207,11 +207,11 @@ class Calls(Results):
         given = _arguments_by_name(made, kind, call)
         self._apply(call, given, summary)
         items: dict[str, Value] = {}
-        for name, value in kind.made.items():
+        for name, value in kind.initial_attributes.items():
             stored = _filled(value, given, call.line)
             items[name] = stored
             if stored.is_outside:
-                kind.attributes[name] = join([kind.attributes.get(name, stored), stored])
+                kind.outside_attributes[name] = join([kind.outside_attributes.get(name, stored), stored])
                 self.notes.stored_outside += 1
         return Value(items=items)
 

@@ -20,11 +20,10 @@ from codeloupe.analysers.dataflow.knowledge import (
     SIGNATURE,
     WITHOUT_TEXT,
     is_textless_annotation,
-    looks_like_a_secret,
     names_a_secret,
+    only_resembles_a_secret,
 )
 from codeloupe.analysers.dataflow.notes import ClassNotes, Environment, Flow, Function, Notes, ParameterSink
-from codeloupe.analysers.dataflow.operations import fold, operate
 from codeloupe.analysers.dataflow.values import (
     ENUM_MEMBER,
     ENVIRONMENT,
@@ -39,8 +38,10 @@ from codeloupe.analysers.dataflow.values import (
     concatenate,
     constant,
     container,
+    fold,
     join,
     mix,
+    operate,
     outside,
 )
 
@@ -163,7 +164,7 @@ class Expressions:
             return
         if name == "$where":
             self.arrive(Harm.CODE, line, name, value)
-        if names_a_secret(name) and not looks_like_a_secret(name):
+        if names_a_secret(name) and not only_resembles_a_secret(name):
             self.report_guessable(line, value, f"`{name}`")
 
     # Variables.
@@ -229,9 +230,9 @@ class Expressions:
     def _store_attribute(self, owner: ClassNotes, name: str, value: Value) -> None:
         self.env[f"self.{name}"] = value
         if self.context[:1] == ("__init__",):
-            owner.made[name] = value
+            owner.initial_attributes[name] = value
         if value.is_outside:
-            owner.attributes[name] = join([owner.attributes.get(name, value), value])
+            owner.outside_attributes[name] = join([owner.outside_attributes.get(name, value), value])
             self.notes.stored_outside += 1
 
     # Expressions.
@@ -276,7 +277,7 @@ class Expressions:
         if owner is None or not isinstance(node.value, ast.Name) or node.value.id not in ("self", "cls"):
             return self.attribute_of(self.value(node.value), node)
         name = f"self.{node.attr}"
-        known = self.env.get(name) or owner.attributes.get(node.attr) or owner.constant(node.attr)
+        known = self.env.get(name) or owner.outside_attributes.get(node.attr) or owner.constant(node.attr)
         if known is not None:
             return known
         if owner.kind == "handler" and node.attr in ("path", "headers", "rfile", "requestline"):
@@ -338,15 +339,18 @@ class Expressions:
         return result
 
     def _f_string(self, node: ast.JoinedStr) -> Value:
+        result = self._filled_text(node)
+        self.judge_query(node, result)
+        return result
+
+    def _filled_text(self, node: ast.JoinedStr) -> Value:
         parts: list[Value] = []
         for piece in node.values:
             if isinstance(piece, ast.FormattedValue):
                 parts.append(self._hole(piece))
             else:
                 parts.append(self.value(piece))
-        result = concatenate(parts, node.lineno) if parts else constant("")
-        self.judge_query(node, result)
-        return result
+        return concatenate(parts, node.lineno) if parts else constant("")
 
     def _hole(self, node: ast.FormattedValue) -> Value:
         value = self.value(node.value)
@@ -362,26 +366,25 @@ class Expressions:
         return value
 
     def _comparison(self, node: ast.Compare) -> Value:
-        sides = [node.left, *node.comparators]
-        values = [self.value(side) for side in sides]
+        values = [self._compared(side) for side in (node.left, *node.comparators)]
         if len(values) == 2:
             folded = fold(node.ops[0], values[0], values[1])
             if folded is not None:
                 return folded
-        for side, value in zip(sides, values, strict=True):
-            if isinstance(side, ast.JoinedStr) and QUERY_TEXT.search(value.pieces):
-                self._quiet_comparison(side)
         # A comparison that stops at the first difference shows how much of a signature is right.
         is_equality = isinstance(node.ops[0], (ast.Eq, ast.NotEq))
         if is_equality and any(SIGNATURE.fullmatch(value.path) for value in values):
             self.report(Harm.TIMING, node, "the comparison")
         return HARMLESS
 
-    def _quiet_comparison(self, text: ast.JoinedStr) -> None:
-        """Note that a query that is only compared is not run."""
-        first, last = _span(text)
-        for line in range(first, last + 1):
-            self.notes.quiet[line].add(Harm.SQL.value)
+    def _compared(self, side: ast.expr) -> Value:
+        """Return the value of a side of a comparison. A query that is only compared is not run, so it is safe."""
+        if not isinstance(side, ast.JoinedStr):
+            return self.value(side)
+        text = self._filled_text(side)
+        if QUERY_TEXT.search(text.pieces):
+            self.judge(side, Harm.SQL, HARMLESS, [])
+        return text
 
     def _unary_operation(self, node: ast.UnaryOp) -> Value:
         operand = self.value(node.operand)

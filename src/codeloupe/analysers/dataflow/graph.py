@@ -20,8 +20,8 @@ def reachable(graph: Graph, starts: Iterable[int]) -> set[int]:
     return found
 
 
-def turned(graph: Graph) -> list[set[int]]:
-    """Return the graph with each edge turned: at each index, the parts that use it."""
+def reversed_graph(graph: Graph) -> list[set[int]]:
+    """Return the graph in the other direction: at each index, the parts that use it."""
     users: list[set[int]] = [set() for _ in graph]
     for user, used_parts in enumerate(graph):
         for used in used_parts:

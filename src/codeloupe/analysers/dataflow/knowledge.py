@@ -253,6 +253,8 @@ ROUTE_METHODS = _words("route get post put delete patch options head websocket a
 NOT_FROM_ADDRESS = _words("obj form queryset response exception template context model_admin view_func change")
 # Attributes of a request that contain no text of its sender.
 WITHOUT_TEXT = _words("size content_length status_code method user session remote_addr scheme")
+# Frameworks that show the text that a function returns as a page.
+PAGE_FRAMEWORKS = _words("flask quart bottle")
 # Functions that do not return.
 ENDING_FUNCTIONS = _words("abort flask.abort sys.exit exit quit os._exit bottle.abort")
 ARCHIVES = _words("zipfile.ZipFile() tarfile.open()")
@@ -402,7 +404,7 @@ def names_a_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def looks_like_a_secret(name: str) -> bool:
+def only_resembles_a_secret(name: str) -> bool:
     """Return whether a name only looks like that of a secret, such as `token_count`."""
     return _NOT_SECRET_NAME.search(name) is not None
 

@@ -5,32 +5,36 @@ from __future__ import annotations
 import ast
 from collections.abc import Set as AbstractSet
 
-from codeloupe.analysers.dataflow.notes import ClassNotes, Function, Notes
+from codeloupe.analysers.dataflow.knowledge import PAGE_FRAMEWORKS
+from codeloupe.analysers.dataflow.notes import ClassNotes, Function, Notes, functions_in
 from codeloupe.analysers.dataflow.outline import Outline
 from codeloupe.analysers.dataflow.statements import Reader
 from codeloupe.analysers.dataflow.values import NOTHING_KNOWN
-
-_PAGE_FRAMEWORKS = frozenset({"flask", "quart", "bottle"})
 
 
 def read_module(tree: ast.Module, outline: Outline, wanted: AbstractSet[int], size: int) -> Notes:
     """Read the statements of a module with a text of this size, and the wanted parts of its outline.
 
     A part is read after the parts that it uses, so that their effect is known. The order and the effect of a part do
-    not depend on which other parts are wanted. Raise OverBudget or RecursionError for code that takes too much work.
+    not depend on which other parts are wanted. Functions that are not parts, such as those in blocks and in inner
+    classes, are always read. Raise OverBudget or RecursionError for code that takes too much work.
     """
     notes = Notes(budget=20_000 + 4 * size)
     imported = outline.imported_modules
-    notes.is_page_framework = not imported.isdisjoint(_PAGE_FRAMEWORKS)
+    notes.is_page_framework = not imported.isdisjoint(PAGE_FRAMEWORKS)
     notes.is_django = "django" in imported
     reader = Reader(notes, notes.globals)
     reader.read(tree.body)
     reader.ended = False
-    for name in outline.global_names:
-        # A function may assign anything to it.
-        notes.globals[name] = NOTHING_KNOWN
-    functions = _functions_by_line(tree, notes)
+    if outline.global_names:
+        for name in _global_names(tree):
+            # A function may assign anything to it.
+            notes.globals[name] = NOTHING_KNOWN
     part_lines = {part.line for part in outline.parts}
+    for function in functions_in(tree.body):
+        if function.lineno not in part_lines:
+            reader.summary(function, None)
+    functions = _functions_by_line(tree, notes)
     inner_classes = _read_inner_classes(reader, 0, part_lines)
     for group in outline.groups:
         members = [outline.parts[index].line for index in group if index in wanted]
@@ -40,14 +44,22 @@ def read_module(tree: ast.Module, outline: Outline, wanted: AbstractSet[int], si
     return notes
 
 
+def _global_names(tree: ast.Module) -> set[str]:
+    """Return the names that functions declare as `global`."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            names.update(node.names)
+    return names
+
+
 def _functions_by_line(tree: ast.Module, notes: Notes) -> dict[int, tuple[Function, ClassNotes | None]]:
     """Return the functions of a module and the methods of its classes, by the lines of their definitions."""
     functions: dict[int, tuple[Function, ClassNotes | None]] = {}
-    for statement in tree.body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            functions[statement.lineno] = (statement, None)
+    for function in functions_in(tree.body):
+        functions[function.lineno] = (function, None)
     for known in notes.classes:
-        for method in known.methods.values():
+        for method in known.functions:
             functions[method.lineno] = (method, known)
     return functions
 
@@ -72,6 +84,6 @@ def _read_inner_classes(reader: Reader, done: int, part_lines: AbstractSet[int])
     while done < len(classes):
         known = classes[done]
         done += 1
-        methods = [method for method in known.methods.values() if method.lineno not in part_lines]
+        methods = [method for method in known.functions if method.lineno not in part_lines]
         _read_group(reader, [(method, known) for method in methods])
     return done

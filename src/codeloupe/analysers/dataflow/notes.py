@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -50,11 +51,36 @@ class Summary(NamedTuple):
     sinks: tuple[ParameterSink, ...]
 
 
+def functions_in(statements: Sequence[ast.stmt]) -> Iterator[Function]:
+    """Yield the functions that statements define, also in blocks such as `if` and `try`, in the order of the file."""
+    for definition in _definitions_in(statements):
+        if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield definition
+
+
+def classes_in(statements: Sequence[ast.stmt]) -> Iterator[ast.ClassDef]:
+    """Yield the classes that statements define, also in blocks such as `if` and `try`, in the order of the file."""
+    for definition in _definitions_in(statements):
+        if isinstance(definition, ast.ClassDef):
+            yield definition
+
+
+def _definitions_in(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    waiting: list[ast.AST] = list(reversed(statements))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node
+        elif isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            waiting += reversed(list(ast.iter_child_nodes(node)))
+
+
 class ClassNotes:
     """One class of the module.
 
-    `kind` says which web server calls its methods: `handler`, `tornado`, `view` or nothing. `constants` are harmless
-    values in its body. `attributes` is the outside data that methods store in objects, and `made` everything that
+    `kind` says which web server calls its methods: `handler`, `tornado`, `view` or nothing. `functions` are all
+    functions in its body, and `methods` the last one of each name. `constants` are harmless values in its body.
+    `outside_attributes` is the outside data that methods store in objects, and `initial_attributes` everything that
     `__init__` stores in a new object.
     """
 
@@ -62,14 +88,12 @@ class ClassNotes:
         self.node = node
         self.kind = kind
         self.is_enum = is_enum
-        self.methods: dict[str, Function] = {}
+        self.functions = list(functions_in(node.body))
+        self.methods = {function.name: function for function in self.functions}
         self.constants: Environment = {}
-        self.attributes: Environment = {}
-        self.made: Environment = {}
+        self.outside_attributes: Environment = {}
+        self.initial_attributes: Environment = {}
         self._assigned: set[str] | None = None
-        for item in node.body:
-            if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self.methods[item.name] = item
 
     def constant(self, name: str) -> Value | None:
         """Return a constant of the class, or None if the class assigns it again or has none of this name."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Set as AbstractSet
 
-from codeloupe.analysers.dataflow.graph import reachable, turned
+from codeloupe.analysers.dataflow.graph import reachable, reversed_graph
 from codeloupe.analysers.dataflow.harms import JUDGED_CALLS, Harm
 from codeloupe.analysers.dataflow.knowledge import (
     LXML_FUNCTIONS,
     NETWORK_METHODS,
+    PAGE_FRAMEWORKS,
     PATH_METHODS,
     PERMISSION_CHECKS,
     QUERY_END,
@@ -32,7 +33,6 @@ from codeloupe.system.regex import regex
 _REQUEST_NAMES = frozenset({"request", "req", "Request", "HttpRequest"})
 _REQUEST_TYPES = frozenset({"Request", "HttpRequest"})
 _REQUEST_MODULES = frozenset(path.partition(".")[0] for path in REQUEST_OBJECTS)
-_PAGE_FRAMEWORKS = frozenset({"flask", "quart", "bottle"})
 # Classes whose methods a web framework calls.
 _HANDLER_CLASS = regex(r"\bclass\b[^:]*(?:RequestHandler|View|Resource|HTTPEndpoint)")
 _DECORATOR = regex(r"^[ \t]*@.*", re.MULTILINE)
@@ -89,18 +89,15 @@ def parts_to_read(outline: Outline, added: AbstractSet[int]) -> set[int] | None:
     touched = {index for index, part in enumerate(outline.parts) if _contains(part, added)}
     judged = {index for index in touched if file.is_judged(outline.parts[index])}
     sources, sinks = file.sources_and_sinks()
-    reporting = reachable(turned(outline.uses), touched)
-    module_parts = reachable(outline.uses, outline.used_by_module)
-    is_module_touched = not added.isdisjoint(outline.module_lines) or not touched.isdisjoint(module_parts)
-    has_module_source = file.module_source or not sources.isdisjoint(module_parts)
-    if is_module_touched and has_module_source:
-        # Any part may use data that a statement of the module got from outside.
+    reporting = reachable(reversed_graph(outline.uses), touched)
+    is_module_touched = not added.isdisjoint(outline.module_lines) or not touched.isdisjoint(outline.module_parts)
+    if is_module_touched and (file.module_source or outline.has_module_functions):
+        # Any part may use data that a statement of the module got from outside, or a function that is not a part.
         reporting = set(range(len(outline.parts)))
     starts = judged | (reporting & sources & sinks)
-    has_module_sink = file.module_sink or not sinks.isdisjoint(module_parts)
     if starts or file.is_module_judged(added):
         return reachable(outline.uses, starts)
-    if is_module_touched and has_module_source and has_module_sink:
+    if is_module_touched and file.module_source and file.module_sink:
         return set()
     return None
 
@@ -123,8 +120,8 @@ class _Vocabulary:
         self._has_random = "random" in outline.names and not imported.isdisjoint({"random", "numpy"})
         # The names of imported functions do not show that they make hashes.
         has_hashes = any(line.startswith("from hashlib") or " as " in line for line in outline.imports)
-        self._is_judged = "hmac" in imported or ("hashlib" in imported and has_hashes)
-        self._has_pages = not imported.isdisjoint(_PAGE_FRAMEWORKS)
+        self._judges_everything = "hmac" in imported or ("hashlib" in imported and has_hashes)
+        self._has_pages = not imported.isdisjoint(PAGE_FRAMEWORKS)
         self._sinks = _ALL_SINKS.in_file(outline.names)
         self._judged_sinks = _JUDGED_SINKS.in_file(outline.names)
         self._handler_classes: dict[int, bool] = {}
@@ -134,8 +131,13 @@ class _Vocabulary:
         self._source_attributes = _REQUEST_TYPES | NETWORK_METHODS
         if not imported.isdisjoint(_REQUEST_MODULES):
             self._source_attributes |= {"request"}
-        self.module_source = self._has_random or self._names_source(outline.module_words)
-        self.module_sink = self._has_random or _names_sink(outline.module_words, self._sinks)
+        self._own_sources = {index for index, part in enumerate(outline.parts) if self._has_source(part)}
+        self._own_sinks = {index for index, part in enumerate(outline.parts) if self._has_sink(part)}
+        # The statements of the module contain also the sources and sinks of the parts that they use.
+        self.module_source = self._names_source(outline.module_words)
+        self.module_source |= self._has_random or not self._own_sources.isdisjoint(outline.module_parts)
+        self.module_sink = _names_sink(outline.module_words, self._sinks)
+        self.module_sink |= self._has_random or not self._own_sinks.isdisjoint(outline.module_parts)
 
     def is_judged(self, part: Part) -> bool:
         """Return whether a part may contain code that is judged even without a flow."""
@@ -153,7 +155,7 @@ class _Vocabulary:
         return _names_query("\n".join([self._lines[number - 1] for number in outline.class_lines]))
 
     def _is_judged_text(self, text: str, words: Words) -> bool:
-        if self._is_judged or _names_sink(words, self._judged_sinks):
+        if self._judges_everything or _names_sink(words, self._judged_sinks):
             return True
         if "hashlib" in words.names or "CERT_NONE" in text or "set_cookie" in text or "$where" in text:
             return True
@@ -162,28 +164,26 @@ class _Vocabulary:
         return _names_query(text)
 
     def sources_and_sinks(self) -> tuple[set[int], set[int]]:
-        """Return the parts that contain a source, and those that contain a sink, themselves or in parts they use."""
+        """Return the parts that contain a source, and those that contain a sink, themselves or in code they use."""
         sources: set[int] = set()
         sinks: set[int] = set()
         for group in self._outline.groups:
-            has_source = self.module_source
-            has_sink = self.module_sink
+            used: set[int] = set(group)
             for index in group:
-                part = self._outline.parts[index]
-                used = self._outline.uses[index]
-                is_handler = self._is_handler(part)
-                is_route = _is_route(part)
-                if is_handler or is_route or self._names_source(part.words) or not sources.isdisjoint(used):
-                    has_source = True
-                if is_handler or _names_sink(part.words, self._sinks) or not sinks.isdisjoint(used):
-                    has_sink = True
-                if (is_route and self._has_pages) or "$where" in part.text:
-                    has_sink = True
-            if has_source:
+                used |= self._outline.uses[index]
+            if self.module_source or not used.isdisjoint(self._own_sources) or not used.isdisjoint(sources):
                 sources.update(group)
-            if has_sink:
+            if self.module_sink or not used.isdisjoint(self._own_sinks) or not used.isdisjoint(sinks):
                 sinks.update(group)
         return sources, sinks
+
+    def _has_source(self, part: Part) -> bool:
+        return self._names_source(part.words) or self._is_handler(part) or _is_route(part)
+
+    def _has_sink(self, part: Part) -> bool:
+        if _names_sink(part.words, self._sinks) or "$where" in part.text or self._is_handler(part):
+            return True
+        return self._has_pages and _is_route(part)
 
     def _names_source(self, words: Words) -> bool:
         has_name = not self._source_names.isdisjoint(words.names)

@@ -18,7 +18,7 @@ from codeloupe.analysers.dataflow.knowledge import (
     VIEW_CLASSES,
     names_a_secret,
 )
-from codeloupe.analysers.dataflow.notes import ClassNotes, Environment, Function, Notes, Summary
+from codeloupe.analysers.dataflow.notes import ClassNotes, Environment, Function, Notes, Summary, classes_in
 from codeloupe.analysers.dataflow.parameters import parameters_of, returns_page
 from codeloupe.analysers.dataflow.values import (
     ENUM_MEMBER,
@@ -372,6 +372,11 @@ class Reader(Calls):
         known = ClassNotes(node, kind=kind, is_enum="Enum" in bases)
         known.constants = self._constants(node, is_enum=known.is_enum)
         self.notes.classes.append(known)
+        around = self.env
+        self.env = dict(around)
+        for inner in classes_in(node.body):
+            self._class(inner)
+        self.env = around
         self.env[node.name] = Value(path=node.name, function=known)
 
     def _constants(self, node: ast.ClassDef, *, is_enum: bool) -> Environment:

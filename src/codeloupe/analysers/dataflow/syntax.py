@@ -1,8 +1,8 @@
 """Syntax trees of Python source, also of code for a newer Python than the running one.
 
 The parser of the standard library supports only its own version. Python 3.11 refuses the f-strings of 3.12, which may
-contain the same quotes again, and the type parameters of 3.12. Such text is rewritten for 3.11 without moving a line:
-an f-string becomes a call of `__fstring__` with its parts.
+contain the same quotes again, the type parameters of 3.12, and the `except A, B:` of 3.14. Such text is rewritten for
+3.11 without moving a line: an f-string becomes a call of `__fstring__` with its parts.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _TOKEN = regex(
 _TYPE_PARAMETERS = regex(
     r"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+)\[[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)*\]", re.MULTILINE
 )
+_EXCEPT_WITHOUT_BRACKETS = regex(r"^([ \t]*except\*?[ \t]+)([\w.]+(?:[ \t]*,[ \t]*[\w.]+)+)[ \t]*:", re.MULTILINE)
 _TYPE_STATEMENT = regex(r"^([ \t]*)type[ \t]+(\w+)(?:\[[^\n=]*\])?[ \t]*=", re.MULTILINE)
 # The text between two literals that are one string.
 _GAP = regex(r"(?:[ \t\r\n\\]|#[^\n]*\n)*")
@@ -54,8 +55,18 @@ def _older_syntax(text: str) -> str:
     """Return the text in the syntax of Python 3.11. Raise ValueError if a string does not end."""
     text = _TYPE_PARAMETERS.sub(r"\1", text)
     text = _TYPE_STATEMENT.sub(r"\1\2 =", text)
+    text = _EXCEPT_WITHOUT_BRACKETS.sub(r"\1(\2):", text)
     code, _ = _code(text, 0, 0)
     return code
+
+
+def end_of_f_string(text: str, start: int) -> int:
+    """Return the position after the f-string whose quotes begin at `start`. Raise ValueError if it does not end."""
+    quote = text[start]
+    if text.startswith(quote * 3, start):
+        quote *= 3
+    _, end = _f_string(text, start + len(quote), quote, 0)
+    return end
 
 
 # Code and f-strings are read in turn, as PEP 701 nests them. Each function returns its text and the position after it,

@@ -1,11 +1,14 @@
-"""Values: what the analysis knows about the result of an expression, and how several values become one."""
+"""Values: what the analysis knows about the result of an expression, and the results of operators on values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ast
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from codeloupe.analysers.dataflow.harms import ALL_TEXT, NO_HARMS, Harm, Harms
+from codeloupe.analysers.dataflow.knowledge import NUMBERS_ONLY_FORMAT
 
 # The constant of a value that is not known to be one.
 UNKNOWN: Any = object()
@@ -23,7 +26,23 @@ _MOST_ITEMS = 40
 _MOST_ORIGINS = 4
 _MOST_LINES = 12
 _MOST_PIECES = 400
-LONGEST_CONSTANT = 2000
+_LONGEST_CONSTANT = 2000
+_LARGEST_NUMBER = 1 << 64
+
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 
 Items = dict[Any, "Value"] | list["Value"]
 
@@ -171,7 +190,7 @@ NUMBER = Value(safe=ALL_TEXT, harmless=True)
 def constant(value: Any) -> Value:
     """Return the value of a literal."""
     if isinstance(value, bytes):
-        value = value[:LONGEST_CONSTANT].decode("latin-1")
+        value = value[:_LONGEST_CONSTANT].decode("latin-1")
     text = value[:_MOST_PIECES] if isinstance(value, str) else ""
     return Value(const=value, prefix=text, pieces=text, harmless=True)
 
@@ -237,7 +256,7 @@ def concatenate(parts: Sequence[Value], line: int) -> Value:
     """Return the text that consists of these parts, in this order."""
     if all(isinstance(part.const, (str, int)) for part in parts):
         text = "".join(str(part.const) for part in parts)
-        if len(text) <= LONGEST_CONSTANT:
+        if len(text) <= _LONGEST_CONSTANT:
             return constant(text)
     prefix = ""
     for part in parts:
@@ -317,3 +336,74 @@ def _joined_prefix(values: Sequence[Value]) -> str:
     if len(prefixes) > 1:
         prefixes = {value.prefix for value in values if value.origins}
     return prefixes.pop() if len(prefixes) == 1 else ""
+
+
+# Operators.
+
+
+def fold(operation: ast.AST, left: Value, right: Value) -> Value | None:
+    """Return the result of an operator on two constants, or None if it is unknown or large."""
+    one = left.const
+    other = right.const
+    are_texts = isinstance(one, str) and isinstance(other, str)
+    if isinstance(operation, (ast.In, ast.NotIn)):
+        if not are_texts:
+            return None
+        return constant((one in other) is isinstance(operation, ast.In))
+    are_numbers = isinstance(one, (int, float)) and isinstance(other, (int, float))
+    if not are_numbers and not (are_texts and isinstance(operation, (ast.Add, ast.Eq, ast.NotEq))):
+        return None
+    calculate = _OPERATORS.get(type(operation))
+    if calculate is None:
+        return None
+    try:
+        result = calculate(one, other)
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    if isinstance(result, str) and len(result) > _LONGEST_CONSTANT:
+        return None
+    if not isinstance(result, str) and abs(result) > _LARGEST_NUMBER:
+        return None
+    return constant(result)
+
+
+def operate(node: ast.BinOp, left: Value, right: Value) -> Value:
+    """Return the result of a binary operator."""
+    folded = fold(node.op, left, right)
+    if folded is not None:
+        return folded
+    kind = type(node.op)
+    has_number = type(left.const) in (int, float) or type(right.const) in (int, float)
+    if has_number and kind in (ast.Add, ast.Sub, ast.Div):
+        return mix([left, right]).number()
+    if kind is ast.Mult:
+        return _repetition(node, left, right)
+    if kind is ast.Mod and (isinstance(left.const, str) or left.path.endswith(".Markup()")):
+        return _percent_format(node, left, right)
+    if kind in (ast.Add, ast.Mod, ast.Div):
+        result = concatenate([left, right], node.lineno)
+        if isinstance(left.items, list) and isinstance(right.items, list):
+            return result.but(items=[*left.items, *right.items])
+        return result
+    mixed = mix([left, right])
+    if mixed.harmless or has_number or (kind is ast.BitAnd and (left.harmless or right.harmless)):
+        return mixed.number()
+    # The operator may be one of sets or dictionaries.
+    return mixed.number().doubted()
+
+
+def _percent_format(node: ast.BinOp, template: Value, right: Value) -> Value:
+    if template.path.endswith(".Markup()"):
+        return fill_in(template, [right], node.lineno)
+    if NUMBERS_ONLY_FORMAT.fullmatch(template.const):
+        return right.number().but(pieces=template.pieces)
+    return concatenate([template, right], node.lineno).but(prefix=template.const.partition("%")[0])
+
+
+def _repetition(node: ast.BinOp, left: Value, right: Value) -> Value:
+    """Return a product. The factor beside a text or a list is a number, which adds no text of its own."""
+    for repeated in (left, right):
+        is_text = isinstance(repeated.const, str)
+        if is_text or isinstance(repeated.items, list):
+            return mix([repeated], node.lineno)
+    return concatenate([left, right], node.lineno)

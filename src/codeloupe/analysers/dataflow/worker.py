@@ -3,11 +3,11 @@
 Run as `python -I -m codeloupe.analysers.dataflow.worker`. For each file, stdin contains a line of JSON and then as many
 bytes of content as it says:
 
-    {"file": "a.py", "added": [1, 2, …], "size": 120}
+    {"added": [1, 2, …], "size": 120}
 
-For each file, the worker writes a line of JSON to stdout as soon as the file is read:
+For each file, in the same order, the worker writes a line of JSON to stdout as soon as the file is read:
 
-    {"file": "a.py", "issues": [{"harm": "py-sql-injection", …}], "quiet": {"3": ["py-sql-injection"]}, "failed": ""}
+    {"issues": [{"harm": "py-sql-injection", …}], "quiet": {"3": ["py-sql-injection"]}, "failed": ""}
 
 It is a separate process because no parser can be trusted with hostile text. Nothing of the reviewed code is imported or
 run. It imports little, because a review waits for its start.
@@ -27,10 +27,12 @@ from codeloupe.analysers.dataflow.notes import Flow, Notes, OverBudget
 from codeloupe.analysers.dataflow.outline import Outline
 from codeloupe.analysers.dataflow.relevance import parts_to_read
 from codeloupe.analysers.dataflow.syntax import parse
+from codeloupe.system.regex import regex
 
 MOST_BYTES = 1_500_000
 MOST_SECONDS = 20
 _MOST_ISSUES = 200
+_LONE_CARRIAGE_RETURN = regex(rb"\r(?!\n)")
 
 Answer = dict[str, Any]
 """The answer for one file, as it is written to stdout."""
@@ -51,7 +53,7 @@ def main() -> None:
         request = json.loads(header)
         content = requests.read(request["size"])
         signal.alarm(MOST_SECONDS)
-        answer = examine(request["file"], content, frozenset(request["added"]))
+        answer = examine(content, frozenset(request["added"]))
         signal.alarm(0)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
@@ -61,10 +63,10 @@ def _stop(*_: object) -> None:
     raise _OutOfTime
 
 
-def examine(file: str, content: bytes, added: frozenset[int], *, everything: bool = False) -> Answer:
-    """Return the answer for one file with these added lines. With `everything`, read also parts that do not matter."""
+def examine(content: bytes, added: frozenset[int]) -> Answer:
+    """Return the answer for one file with these added lines."""
     try:
-        return _examine(file, content, added, everything=everything)
+        return _examine(content, added)
     except (RecursionError, MemoryError):
         reason = "its code is nested too deeply for the data flow analysis"
     except OverBudget:
@@ -73,33 +75,34 @@ def examine(file: str, content: bytes, added: frozenset[int], *, everything: boo
         reason = f"the data flow analysis did not finish within {MOST_SECONDS} s"
     except Exception as error:  # noqa: BLE001 - an error on one file must not stop the analysis of the others
         reason = f"the data flow analysis failed on it: {type(error).__name__}: {error}"
-    return _answer(file, failed=reason)
+    return _answer(failed=reason)
 
 
-def _answer(
-    file: str, issues: list[Answer] | None = None, quiet: dict[int, list[str]] | None = None, failed: str = ""
-) -> Answer:
-    return {"file": file, "issues": issues or [], "quiet": quiet or {}, "failed": failed}
+def _answer(issues: list[Answer] | None = None, quiet: dict[int, list[str]] | None = None, failed: str = "") -> Answer:
+    return {"issues": issues or [], "quiet": quiet or {}, "failed": failed}
 
 
-def _examine(file: str, content: bytes, added: frozenset[int], *, everything: bool) -> Answer:
+def _examine(content: bytes, added: frozenset[int]) -> Answer:
     if len(content) > MOST_BYTES:
-        return _answer(file, failed=f"it is larger than {MOST_BYTES:,} bytes, the limit of the data flow analysis")
+        return _answer(failed=f"it is larger than {MOST_BYTES:,} bytes, the limit of the data flow analysis")
+    if _LONE_CARRIAGE_RETURN.search(content):
+        # Python starts a new line there and git does not, so the added lines would be other lines.
+        return _answer(failed="it contains a carriage return that is not part of a line end")
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     outline = Outline(text)
-    wanted = set(range(len(outline.parts))) if everything else parts_to_read(outline, added)
+    wanted = parts_to_read(outline, added)
     if wanted is None:
-        return _answer(file)
+        return _answer()
     tree = parse(text)
     if tree is None:
         # Ruff reports the syntax error.
-        return _answer(file)
+        return _answer()
     notes = read_module(tree, outline, wanted, len(text))
     issues = [_issue(flow, added) for flow in _shortest_flows(notes, added)]
     quiet: dict[int, list[str]] = {}
     for line, rules in notes.quiet_rules(tree, added).items():
         quiet[line] = sorted(rules)
-    return _answer(file, issues[:_MOST_ISSUES], quiet)
+    return _answer(issues[:_MOST_ISSUES], quiet)
 
 
 def _shortest_flows(notes: Notes, added: frozenset[int]) -> list[Flow]:
