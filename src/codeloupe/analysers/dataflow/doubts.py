@@ -13,7 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
+from codeloupe.analysers.dataflow.knowledge import is_textless_annotation
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_LONGEST_ANNOTATION = 80
 _Scope = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp)
 _CONTAINER_TYPES = frozenset({"list", "dict", "set", "sorted", "bytearray"})
@@ -237,8 +240,13 @@ def _is_container(node: ast.AST) -> bool:
 
 
 def _is_field(item: ast.Assign | ast.AnnAssign) -> bool:
-    """Return whether a statement of a class gives the default of a field, whose value each object chooses."""
+    """Return whether a statement of a class gives the default of a field, whose value each object chooses.
+
+    An annotation such as `int` is trusted, as it is for parameters: whichever number it is, it contains no text.
+    """
     if isinstance(item, ast.Assign):
+        return False
+    if is_textless_annotation(ast.unparse(item.annotation)[:_LONGEST_ANNOTATION]):
         return False
     names = _names_in(item.annotation)
     return names.isdisjoint({"ClassVar", ".ClassVar", "Final", ".Final"})

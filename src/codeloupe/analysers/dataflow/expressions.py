@@ -188,9 +188,12 @@ class Expressions:
         return refined
 
     def _compares_with_constants(self, test: ast.expr) -> bool:
-        """Return whether each name in a test that looks like a constant is one, if this module gives it a value."""
+        """Return whether each name in a test that looks like a constant is one, if this module gives it a value.
+
+        A compiled pattern is a constant if its text is known.
+        """
         for part in ast.walk(test):
-            if isinstance(part, ast.Name) and part.id.isupper():
+            if isinstance(part, ast.Name) and part.id.isupper() and part.id not in self.patterns:
                 value = self.env.get(part.id) or self.notes.globals.get(part.id)
                 if value is not None and not value.harmless:
                     return False
