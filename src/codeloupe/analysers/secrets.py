@@ -82,7 +82,8 @@ class SecretsAnalyser(Analyser):
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Search the added lines. Raises AnalyserFailed if detect-secrets cannot be loaded."""
-        added = _added_lines(target)
+        # In a thread, so that the programs of the other analysers start meanwhile.
+        added = await asyncio.to_thread(_added_lines, target)
         hits, failed = await _search(added.lines, target.timeout_seconds)
         hits_of_line: dict[_Place, list[Hit]] = defaultdict(list)
         sensitive: dict[str, dict[int, tuple[str, ...]]] = defaultdict(dict)
