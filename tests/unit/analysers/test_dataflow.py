@@ -13,6 +13,7 @@ from codeloupe.analysers.dataflow.worker import examine
 from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
+from tests.program import PYTHON_HEADER
 from tests.unit.analysers.written import Files, analyse, examine_everything
 
 EXAMPLES = tomllib.loads(Path(__file__).with_name("dataflow_examples.toml").read_text(encoding="utf-8"))
@@ -164,17 +165,17 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: P
     assert [issue.file for issue in report.issues] == ["b.py"]
 
 
-MORTAL = f"""#!{sys.executable}
+MORTAL = """\
 import json, os, signal, sys
 for header in sys.stdin.buffer:
     request = json.loads(header)
     content = sys.stdin.buffer.read(request["size"])
     if content.startswith(b"# bad"):
-        sys.stdout.write('{{"issues":')
+        sys.stdout.write('{"issues":')
         sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGKILL)
-    place = {{"harm": "py-sql-injection", "line_start": 1, "line_end": 1, "body": "b"}}
-    answer = {{"issues": [place], "quiet": {{}}, "failed": ""}}
+    place = {"harm": "py-sql-injection", "line_start": 1, "line_end": 1, "body": "b"}
+    answer = {"issues": [place], "quiet": {}, "failed": ""}
     sys.stdout.write(json.dumps(answer) + "\\n")
     sys.stdout.flush()
 """
@@ -183,7 +184,7 @@ for header in sys.stdin.buffer:
 @pytest.mark.program
 def test_files_that_kill_a_worker_are_named_and_the_others_are_read(tmp_path: Path) -> None:
     program = tmp_path / "mortal"
-    program.write_text(MORTAL, encoding="utf-8")
+    program.write_text(PYTHON_HEADER + MORTAL, encoding="utf-8")
     program.chmod(0o700)
     names = ("a.py", "bad1.py", "b.py", "c.py", "bad2.py", "d.py")
     files = {name: f"# {name}\n" + VIEW * (number + 1) for number, name in enumerate(names)}
