@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
 from codeloupe.analysers.languages import language_of
-from codeloupe.analysers.ruff_checks import CHECKS, Place
+from codeloupe.analysers.secret_values import speaks_about_secrets
 from codeloupe.config.files import read_regular_file
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_folder
@@ -52,8 +52,11 @@ _OLDER_PYTHON = regex(
 )
 _LONGEST_ROW = 1000
 _LINE_END = regex(rb"\r\n|\r|\n")
-# How many diagnostics of one file get a second look; the others are reported as ruff reports them.
-_MOST_CHECKS = 200
+# The shortest row length that a formatter is usually given.
+_ROW_LENGTH = 79
+_HARDCODED_SECRETS = ("S105", "S106", "S107")
+# The name of the variable at the end of ruff's message about a hard-coded secret.
+_NAME_AT_END = regex(r'"([^"]*)"$')
 _ARGUMENTS = (
     *("check", "--isolated", "--no-cache", "--no-fix", "--no-preview", "--no-respect-gitignore", "--no-force-exclude"),
     *("--exit-zero", "--output-format=json", "--target-version=py314"),  # the newest that every supported ruff knows
@@ -161,7 +164,6 @@ class _File:
         self.name = name
         self._content = content
         self._added = added
-        self._checks_left = _MOST_CHECKS
         self._last = max(1, content.count(b"\n") + (not content.endswith(b"\n")))
         # The line of each row.
         self._lines: Sequence[int] = range(1, self._last + 1)
@@ -197,16 +199,22 @@ class _File:
         return issues
 
     def _is_defect(self, rule: RuffRule, found: _Diagnostic) -> bool:
-        """Return whether a diagnostic is a defect by the table of rules and by a second look at the code."""
+        """Return whether a diagnostic is a defect by the table of rules."""
         if rule.code == "E902" or (rule.quiet_in_tests and is_test_file(self.name)):
             return False
         if rule.message and not re.search(rule.message, found.message):
             return False
-        check = CHECKS.get(rule.code)
-        if check is None or self._checks_left == 0:
-            return True
-        self._checks_left -= 1
-        return check(Place(self._rows, *found.rows, found.location["column"], found.message))
+        if rule.code == "F401":
+            # Another module may use a name that `from … import` or an import under a condition brings here.
+            return self._rows[found.rows[0] - 1].startswith("import ")
+        if rule.code == "ISC004":
+            first, last = found.rows
+            return _would_fit_on_one_line(self._rows[first - 1 : last])
+        if rule.code in _HARDCODED_SECRETS:
+            # A name such as `TOKEN_ENV` is that of something about a secret.
+            name = _NAME_AT_END.search(found.message)
+            return name is None or not speaks_about_secrets(name[1])
+        return True
 
     def _issue(self, rule: RuffRule, found: _Diagnostic) -> Issue:
         first, last = found.rows
@@ -283,6 +291,15 @@ class _File:
             body="Python cannot parse this file: importing it fails, and the other checks could not run on it.",
             suggestion="Correct the syntax on this line or shortly before it.",
         )
+
+
+def _would_fit_on_one_line(rows: Sequence[str]) -> bool:
+    """Return whether the literals on these rows are short enough for one row, so that only a mistake explains them."""
+    length = len(rows[0].rstrip())
+    for row in rows[1:]:
+        # One of two quotes is no longer needed at each end.
+        length += len(row.strip()) - 2
+    return length <= _ROW_LENGTH
 
 
 class _Comments:
