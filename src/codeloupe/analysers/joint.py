@@ -26,7 +26,7 @@ _Value = TypeVar("_Value")
 # Limits of one joint call: enough that the start of a program no longer matters, and little enough for the memory.
 _MOST_FILES = 400
 _MOST_BYTES = 8_000_000
-# The share of a target's time limit that a joint call may take. After that, each target is analysed by itself.
+# The share of a target's time limit that a joint call may take. After that, each target is analysed alone.
 _JOINT_SHARE = 0.2
 # Targets that are analysed by themselves at the same time after a joint call failed.
 _ALONE_AT_ONCE = 4
@@ -131,7 +131,7 @@ class JointCalls:
             return [None] * len(targets)
 
     async def _answer_alone(self, member: _Waiting, places: asyncio.Semaphore) -> None:
-        """Analyse one target by itself, and answer with the report or the error."""
+        """Analyse one target alone, and answer with the report or the error."""
         async with places:
             if member.answer.done():
                 return

@@ -1,4 +1,4 @@
-"""A sweep: many commits, each reviewed by itself with the experts of its category, and one outcome for all."""
+"""A sweep: many commits, each reviewed on its own with the experts of its category, and one outcome for all."""
 
 from __future__ import annotations
 

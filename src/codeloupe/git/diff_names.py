@@ -66,7 +66,7 @@ class NameLines(Struct, frozen=True):
 
 
 def unquote(name: bytes) -> bytes | None:
-    """Return the bytes that a name stands for. A name without quotes is itself; None if it is quoted and malformed."""
+    """Return the bytes of a name. A name without quotes is returned as it is; None if it is quoted and malformed."""
     if not name.startswith(b'"'):
         return name
     if not _QUOTED.fullmatch(name):

@@ -86,7 +86,7 @@ class Doubts:
         self._bound_by.append(names)
 
     def _read(self, node: ast.AST) -> None:
-        """Note which names a statement builds from which others, and the doubts that it raises by itself."""
+        """Note which names a statement builds from which others, and the names that it makes doubtful."""
         match node:
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 self._doubted.update(names)

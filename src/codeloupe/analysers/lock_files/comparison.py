@@ -114,7 +114,7 @@ def _has_known_hash(pin: Pin, old: _Before) -> bool:
 
 
 def _compare_package(pin: Pin, old: _Before) -> Iterator[Alarm]:
-    """Yield an alarm if the address names another package or version, or a known name stands for another package."""
+    """Yield an alarm if the address names another package or version, or a known name installs another package."""
     earlier_packages = {one.package for one in old.by_name.get(pin.name, [])}
     is_other_package = bool(earlier_packages) and pin.package not in earlier_packages
     if pin.address_names or is_other_package:
