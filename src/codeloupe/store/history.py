@@ -527,11 +527,12 @@ def _upsert(
     values = {**shared, **attributes(record, "repository", "work_tree", "branch"), **values}
     # A review that is saved again keeps its turn.
     changed = [*values, *(["turn"] if kind == "sweep" else [])]
+    (turn,) = connection.execute("UPDATE turns SET last = last + 1 RETURNING last").fetchone()
     (number,) = connection.execute(
-        f"INSERT INTO {kind}s ({', '.join(values)}, turn) VALUES ({_marks(values)}, {connection.next_turn})"  # noqa: S608 - words of ours
+        f"INSERT INTO {kind}s ({', '.join(values)}, turn) VALUES ({_marks(values)}, ?)"  # noqa: S608 - words of ours
         f" ON CONFLICT ({kind}_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changed)}"
         " RETURNING number",
-        list(values.values()),
+        [*values.values(), turn],
     ).fetchone()
     return int(number)
 

@@ -42,24 +42,13 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """Runs statements in which a question mark is a value; whatever the model allows can be one.
-
-    `next_turn` is an expression in the words of this database: a number above all that were given before.
-    """
-
-    next_turn: str
+    """Runs statements in which a question mark is a value; whatever the model allows can be one."""
 
     def execute(self, sql: str, parameters: Sequence[object] = ..., /) -> Rows:
         """Run one statement."""
 
     def executemany(self, sql: str, rows: Iterable[Sequence[object]], /) -> object:
         """Run one statement for each row."""
-
-    def last_turn(self) -> int:
-        """The greatest turn that was given; no other is given before this transaction, one that writes, ends."""
-
-    def give_turns_above(self, turn: int) -> None:
-        """Let the next turn be above this one; after `last_turn`, in the same transaction."""
 
 
 class Database(Protocol):
@@ -76,6 +65,10 @@ class Database(Protocol):
     @property
     def name(self) -> str:
         """The file, or the address without a password."""
+
+    @property
+    def up_since(self) -> float:
+        """Return when the server was started, in seconds since 1970; 0 for a file."""
 
     def clock(self) -> float:
         """Now, in seconds since 1970, the same for all who use this database."""

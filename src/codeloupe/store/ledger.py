@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import os
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
-from typing import Self
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -20,6 +15,9 @@ from msgspec.structs import asdict, replace
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.store.interface import Database, persistent
+from codeloupe.store.leases import check_seconds, read_lease, release_lease, remove_expired, renew_lease, take_lease
+from codeloupe.store.maintenance import is_due
+from codeloupe.store.owner import Owner, this_process
 from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpack
 
 # Raised when the fields of a key, or what they mean, change: old results are then no longer found.
@@ -27,8 +25,8 @@ _FORMAT = 2
 CALL_VERSION = "1"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _SECONDS_PER_DAY = 86_400
-_CLAIM = "SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?"
-_END_CLAIM = "DELETE FROM claims WHERE key = ? AND owner = ?"
+# Pruning reads the whole index, so it is not done for every process.
+_PRUNE_SECONDS = 3600.0
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -81,57 +79,6 @@ def is_repeatable(request: AgentRequest) -> bool:
     return not request.permission_mode.may_write and request.resume_session is None
 
 
-class Owner(Struct, frozen=True):
-    """One user of a ledger. `machine` names a table of process numbers, or is empty where there is none."""
-
-    machine: str
-    process_id: int
-    token: str
-
-    @classmethod
-    def here(cls) -> Self:
-        """A new owner in this process."""
-        return cls(_machine(), os.getpid(), secrets.token_hex(8))
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        """The owner that `str` made the text of, or None when it is from nobody we know."""
-        found = re.fullmatch(r"(.*) process ([0-9]+) token (.*?)", text, re.DOTALL)
-        return cls(found[1], int(found[2]), found[3]) if found else None
-
-    def __str__(self) -> str:
-        return f"{self.machine} process {self.process_id} token {self.token}"
-
-    def is_gone(self) -> bool:
-        """Whether the process is known to have ended; False when that cannot be known from here."""
-        if not self.machine or self.machine != _machine():
-            return False
-        try:
-            os.kill(self.process_id, 0)
-            status = Path(f"/proc/{self.process_id}/stat").read_bytes()
-        except ProcessLookupError:
-            return True
-        except (OSError, OverflowError):
-            return False
-        # One whose parent has not asked how it ended keeps its number. The name before the state may hold anything,
-        # brackets and blanks too.
-        return status.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
-
-
-def _machine() -> str:
-    # Two containers may have one host name and each a process 7: only the kernel's own names tell them apart.
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except (OSError, ValueError):
-        return ""
-
-
-def _check_lease(seconds: float) -> None:
-    if not 0 < seconds < math.inf:
-        raise ValueError(f"a lease must last a positive number of seconds, not {seconds!r}")
-
-
 class StoredCall(Struct, frozen=True):
     """The model that answered a stored call, the tokens that were sent, and the cost, None if it is not known."""
 
@@ -160,7 +107,7 @@ class DatabaseLedger:
         self._clock = clock or database.clock
         self._limits = max_age_days, max_bytes
         self._is_pruned = False
-        self._owner = owner or Owner.here()
+        self._owner = owner or this_process()
         self._missed: set[str] = set()
 
     @persistent
@@ -179,7 +126,7 @@ class DatabaseLedger:
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
         """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers."""
-        _check_lease(lease_seconds)
+        check_seconds(lease_seconds)
         # Of this attempt alone: if the connection is lost, it knows by this whether its claim got through.
         owner = f"{self._owner}.{secrets.token_hex(4)}"
         is_ours = self._claim(key, owner, lease_seconds)
@@ -189,42 +136,27 @@ class DatabaseLedger:
 
     @persistent
     def _claim(self, key: str, owner: str, lease_seconds: float) -> bool:
-        with self.database.writing(f"claim {key}") as connection:
+        name = _lease_name(key)
+        with self.database.writing(name) as connection:
             found = connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
             # Another process may have finished the call since `get` missed it. Who did not ask wants it bought again.
             if found is not None and key in self._missed:
                 return False
-            claim = connection.execute(_CLAIM, (key,)).fetchone()
-            if self._holds(claim) and claim[0] != owner:
-                return False
-            connection.execute(
-                "INSERT INTO claims (key, owner, lease_seconds, expires_at) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO"
-                " UPDATE SET owner = excluded.owner, lease_seconds = excluded.lease_seconds,"
-                " expires_at = excluded.expires_at",
-                (key, owner, lease_seconds, self._clock() + lease_seconds),
-            )
-        return True
+            return take_lease(connection, name, owner, now=self._clock(), seconds=lease_seconds) is None
 
     def is_claimed(self, key: str) -> bool:
-        """Whether a claim has not run out, also by a clock that was set back, and its owner may be alive."""
-        return self._holds(next(iter(self.database.select(_CLAIM, (key,))), None))
-
-    def _holds(self, claim: tuple[str, float, float] | None) -> bool:
-        if claim is None:
-            return False
-        owner, lease_seconds, expires_at = claim
-        known = Owner.parse(owner)
-        is_over = not expires_at - 2 * lease_seconds <= self._clock() < expires_at
-        return not is_over and (known is None or not known.is_gone())
+        """Return whether a claim holds: it has not expired, and its owner may be alive."""
+        with self.database.reading() as connection:
+            lease = read_lease(connection, _lease_name(key))
+        return lease is not None and lease.holds(self._clock())
 
     @persistent
     def renew(self, key: str, *, lease_seconds: float) -> None:
         """Extend our own claim. One that ran out and went to another stays with it: our call is under way anyway."""
-        _check_lease(lease_seconds)
-        self.database.change(
-            "UPDATE claims SET lease_seconds = ?, expires_at = ? WHERE key = ? AND owner = ?",
-            (lease_seconds, self._clock() + lease_seconds, key, self._claims.get(key, "")),
-        )
+        check_seconds(lease_seconds)
+        with self.database.writing() as connection:
+            owner = self._claims.get(key, "")
+            renew_lease(connection, _lease_name(key), owner, now=self._clock(), seconds=lease_seconds)
 
     @persistent
     def put(self, key: str, result: AgentResult) -> None:
@@ -236,7 +168,7 @@ class DatabaseLedger:
             message = f"cannot store the result of {result.agent}: a value in it is not valid JSON ({error})"
             raise StoreError(message, hint="it was used, but not stored") from error
         row = (key, self._clock(), len(payload), result.agent, result.model, result.total_cost_usd, payload)
-        with self.database.writing(f"claim {key}") as connection:
+        with self.database.writing(_lease_name(key)) as connection:
             connection.execute(
                 "INSERT INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET created_at = excluded.created_at,"
@@ -244,14 +176,15 @@ class DatabaseLedger:
                 " cost_usd = excluded.cost_usd, payload = excluded.payload",
                 row,
             )
-            connection.execute(_END_CLAIM, (key, self._claims.get(key, "")))
+            release_lease(connection, _lease_name(key), self._claims.get(key, ""))
         self._missed.discard(key)
         if not self._is_pruned:
             self._is_pruned = True
             # The result is stored. What could not be removed now is removed by the next run, and what is wrong with
             # the file is reported by the next call that needs it.
             with suppress(StoreError):
-                self._prune(*self._limits)
+                if is_due(self.database, "prune the ledger", every_seconds=_PRUNE_SECONDS):
+                    self._prune(*self._limits)
 
     def calls_to(self, agent: str, *, limit: int = 200) -> list[StoredCall]:
         """Return the newest calls to an agent; one that cannot be read is skipped."""
@@ -269,7 +202,8 @@ class DatabaseLedger:
     @persistent
     def release(self, key: str) -> None:
         """End our claim without a result; a claim of another stays."""
-        self.database.change(_END_CLAIM, (key, self._claims.get(key, "")))
+        with self.database.writing() as connection:
+            release_lease(connection, _lease_name(key), self._claims.get(key, ""))
 
     def _prune(self, max_age_days: float, max_bytes: int) -> None:
         """Remove what is too old, then the oldest until the rest fits."""
@@ -281,4 +215,9 @@ class DatabaseLedger:
         )
         if removed:
             self.database.give_back_room()
-        self.database.change("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))
+        with self.database.writing() as connection:
+            remove_expired(connection, before=now - _SECONDS_PER_DAY)
+
+
+def _lease_name(key: str) -> str:
+    return f"call {key}"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from codeloupe.errors import BudgetExhausted
 from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Waiting
 from codeloupe.store.interface import Connection, Database, persistent
-from codeloupe.store.ledger import Owner
+from codeloupe.store.owner import Owner
 
 LEASE_SECONDS = 30.0
 # A little more than a minute: between its turn here and the moment at which its service counts it, one request takes

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -24,6 +23,7 @@ from psycopg import sql
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store import without_password
 from codeloupe.store.postgres_connection import PatientConnection, Session, explained, explanation, parameters_of
+from codeloupe.store.schema import SchemaStep, schema_steps
 from codeloupe.system.process import is_abandoned
 
 _Answer = TypeVar("_Answer")
@@ -35,6 +35,10 @@ _MIGRATING = 0x636C6F75
 _AT_ONCE_SECONDS = 15.0
 # An index over a large table takes its time.
 _MIGRATING_SECONDS = 3600.0
+_TIMES = (
+    b"SELECT extract(epoch FROM clock_timestamp())::double precision,"
+    b" extract(epoch FROM pg_postmaster_start_time())::double precision"
+)
 
 
 class PostgresDatabase:
@@ -64,6 +68,7 @@ class PostgresDatabase:
         self._process = 0
         self._was_reached = False
         self._ahead = 0.0
+        self._up_since = 0.0
         # Until when what this thread does is tried again.
         self._until = threading.local()
 
@@ -74,10 +79,19 @@ class PostgresDatabase:
 
     def clock(self) -> float:
         """The server's time, as of the last connection that was made."""
+        self._reach()
+        return _uptime() + self._ahead
+
+    @property
+    def up_since(self) -> float:
+        """Return when the server was started, as of the last connection that was made."""
+        self._reach()
+        return self._up_since
+
+    def _reach(self) -> None:
         if not self._was_reached:
             with self.reading():
                 pass
-        return _uptime() + self._ahead
 
     def persist(self, step: Callable[[], _Answer]) -> _Answer:
         """Run a step, again while the server is away; so it must bear being run twice. Raises StoreError."""
@@ -146,7 +160,7 @@ class PostgresDatabase:
         try:
             with PatientConnection.connect(**parameters_of(self.url)) as connection:
                 connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
-                return self._applied(connection) > 0
+                return _applied_steps(connection) > 0
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 
@@ -253,8 +267,9 @@ class PostgresDatabase:
         try:
             if not self._was_reached:
                 self._prepare(connection)
-            row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::double precision").fetchone()
-            self._ahead = float(row[0] if row else 0.0) - _uptime()
+            now, up_since = connection.execute(_TIMES).fetchone() or (0.0, 0.0)
+            self._ahead = float(now) - _uptime()
+            self._up_since = float(up_since)
             self._was_reached = True
         except BaseException:  # whatever it was, the connection must not outlive it
             connection.close()
@@ -269,23 +284,13 @@ class PostgresDatabase:
             hint = "use a database of Postgres 13 or newer with the encoding UTF8: `createdb -E UTF8 -T template0 NAME`"
             raise StoreError(f"the database {self.name} {what}", hint=hint)
         steps = schema_steps()
-        while (applied := self._applied(connection)) < len(steps):
+        applied = _applied_steps(connection)
+        if applied < len(steps):
             connection.silence_seconds = _MIGRATING_SECONDS
             with connection.transaction():
-                # Processes that find it missing at once wait for each other.
+                # Processes that find a step missing at the same time wait for each other.
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
-                if self._applied(connection) != applied:
-                    continue
-                # To ask for a schema that is there takes the right to make one, which the owner of it may not have.
-                if not applied and not _one(connection, "SELECT to_regnamespace(%s) IS NOT NULL", SCHEMA):
-                    connection.execute(f"CREATE SCHEMA {SCHEMA}".encode())
-                connection.execute(f"SET LOCAL search_path TO {SCHEMA}".encode())
-                if not applied:
-                    connection.execute(
-                        "CREATE TABLE schema_steps (step integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())"
-                    )
-                connection.execute(steps[applied].encode())
-                connection.execute("INSERT INTO schema_steps (step) VALUES (%s)", (applied + 1,))
+                applied = _apply_missing(connection, steps)
         if applied > len(steps):
             raise StoreError(
                 f"the database {self.name} was written by a newer codeloupe (schema {applied}; this version supports"
@@ -293,16 +298,46 @@ class PostgresDatabase:
                 hint="use the newer codeloupe; the database was not changed",
             )
 
-    @staticmethod
-    def _applied(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
-        """How many steps of the schema are there. Raises for tables that this user may not see."""
-        if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f"{SCHEMA}.schema_steps"):
-            return 0
-        return int(_one(connection, f"SELECT coalesce(max(step), 0) FROM {SCHEMA}.schema_steps") or 0)  # noqa: S608 - ours
+
+_Raw = psycopg.Connection[tuple[Any, ...]]
 
 
-def _one(connection: psycopg.Connection[tuple[Any, ...]], sql: str, *values: object) -> Any:
-    row = connection.execute(sql.encode(), values or None).fetchone()
+def _applied_steps(connection: _Raw) -> int:
+    """Return how many steps of the schema were applied."""
+    # The catalogue itself is searched. Functions such as to_regclass may answer from a cache of the session, which a
+    # process that has just waited for another one to create the tables still has.
+    found = _one(
+        connection,
+        "SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = %s AND c.relname = 'schema_steps'",
+        SCHEMA,
+    )
+    if not found:
+        return 0
+    return int(_one(connection, f"SELECT coalesce(max(step), 0) FROM {SCHEMA}.schema_steps") or 0)  # noqa: S608 - ours
+
+
+def _apply_missing(connection: _Raw, steps: Sequence[SchemaStep]) -> int:
+    """Apply the missing steps of the schema in this transaction; return how many steps there are then."""
+    applied = _applied_steps(connection)
+    if not applied:
+        # CREATE SCHEMA IF NOT EXISTS needs the right to create a schema, which the owner of an existing one may lack.
+        if not _one(connection, "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = %s", SCHEMA):
+            connection.execute(f"CREATE SCHEMA {SCHEMA}".encode())
+        connection.execute(
+            f"CREATE TABLE {SCHEMA}.schema_steps"
+            " (step integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())".encode()
+        )
+    connection.execute(f"SET LOCAL search_path TO {SCHEMA}".encode())
+    for number, step in enumerate(steps[applied:], start=applied + 1):
+        for statement in step.statements:
+            connection.execute(statement.encode())
+        connection.execute("INSERT INTO schema_steps (step) VALUES (%s)", (number,))
+    return max(applied, len(steps))
+
+
+def _one(connection: _Raw, statement: str, *values: object) -> Any:
+    row = connection.execute(statement.encode(), values or None).fetchone()
     return row and row[0]
 
 
@@ -316,10 +351,3 @@ def _slept() -> bool:
     """Wait a moment before the next try; False when nobody wants that any more."""
     time.sleep(0.1)
     return not is_abandoned()
-
-
-def schema_steps() -> tuple[str, ...]:
-    """The schema, as numbered steps. One that was released is never changed: what is to be different is a new step."""
-    folder = resources.files("codeloupe.store") / "postgres_schema"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return tuple(file.read_text("utf-8") for file in files)

@@ -174,8 +174,6 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
 class Session:
     """A connection in the words that our statements are written in. Raises StoreError."""
 
-    next_turn = "nextval('turns')"
-
     def __init__(self, connection: PatientConnection, url: str) -> None:
         self._connection = connection
         self._url = url
@@ -194,20 +192,6 @@ class Session:
                 cursor.executemany(_translated(sql), ([_storable(value) for value in row] for row in rows))
         except psycopg.Error as error:
             raise explained(error, self._url) from error
-
-    def last_turn(self) -> int:
-        """The greatest turn that was given; no other is given before this transaction ends."""
-        # In the order in which a commit of a sweep is saved, so that the two do not wait for each other.
-        self.execute("LOCK TABLE sweeps, reviews IN SHARE ROW EXCLUSIVE MODE")
-        (row,) = self.execute(
-            "SELECT greatest((SELECT last_value FROM turns WHERE is_called), (SELECT max(turn) FROM reviews),"
-            " (SELECT max(turn) FROM sweeps), 0)"
-        )
-        return int(row[0])
-
-    def give_turns_above(self, turn: int) -> None:
-        """Let the next turn be above this one, which follows `last_turn`."""
-        self.execute("SELECT setval('turns', ?)", (turn,))
 
 
 def _translated(sql: str) -> bytes:

@@ -25,7 +25,7 @@ from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
 from codeloupe.store import runs
 from codeloupe.store.interface import Database, persistent
-from codeloupe.store.ledger import Owner
+from codeloupe.store.owner import Owner
 from codeloupe.store.records import Unreadable, from_json, pack, read_json, replace_file, to_json, unpack
 from codeloupe.store.run_files import Changes, RunCopy, remove_unused
 from codeloupe.store.runs import Holder, checked_name, not_found

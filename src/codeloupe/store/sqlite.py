@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from codeloupe.errors import StoreError
+from codeloupe.store.schema import SchemaStep, for_sqlite, schema_steps
 
 _Answer = TypeVar("_Answer")
 
@@ -55,95 +56,6 @@ _EXPLANATIONS: dict[int, tuple[str, str]] = {
 # "clou": says of a file that it is ours.
 APPLICATION_ID = 0x636C6F75
 
-# The schema, as numbered steps; the number of steps that were applied to a file is its `user_version`. A step that was
-# released is never changed: what is to be different is a new step.
-MIGRATIONS: tuple[Sequence[str], ...] = (
-    (
-        f"PRAGMA application_id = {APPLICATION_ID}",
-        """CREATE TABLE results (
-            key TEXT PRIMARY KEY NOT NULL, created_at REAL NOT NULL, size_bytes INTEGER NOT NULL, agent TEXT NOT NULL,
-            model TEXT, cost_usd REAL, payload BLOB NOT NULL
-        )""",
-        # Holds all that the limits and the statistics ask for, so that no payload is read for them.
-        "CREATE INDEX results_by_age ON results (created_at, size_bytes, cost_usd)",
-        """CREATE TABLE claims (
-            key TEXT PRIMARY KEY NOT NULL, owner TEXT NOT NULL, lease_seconds REAL NOT NULL, expires_at REAL NOT NULL
-        ) WITHOUT ROWID""",
-    ),
-    (
-        # `entry` is what the list shows, so that no payload is read for it; `payload` is all but the findings. No
-        # number is given twice: what was looked up by one is not mixed up with what came since.
-        """CREATE TABLE reviews (
-            number INTEGER PRIMARY KEY AUTOINCREMENT, review_id TEXT NOT NULL UNIQUE, sweep_id TEXT,
-            saved_at REAL NOT NULL, repository TEXT NOT NULL, branch TEXT, scope TEXT NOT NULL, reviewer TEXT NOT NULL,
-            cost_usd REAL NOT NULL, unknown_costs INTEGER NOT NULL, duration_seconds REAL NOT NULL,
-            size_bytes INTEGER NOT NULL, entry BLOB NOT NULL, payload BLOB NOT NULL
-        )""",
-        "CREATE INDEX reviews_of_repository ON reviews (repository, saved_at) WHERE sweep_id IS NULL",
-        "CREATE INDEX reviews_by_age ON reviews (saved_at) WHERE sweep_id IS NULL",
-        "CREATE INDEX reviews_of_sweep ON reviews (sweep_id) WHERE sweep_id IS NOT NULL",
-        """CREATE TABLE findings (
-            number INTEGER PRIMARY KEY, review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
-            position INTEGER NOT NULL, hidden INTEGER NOT NULL, is_open INTEGER NOT NULL, fingerprint TEXT NOT NULL,
-            severity INTEGER NOT NULL, status TEXT NOT NULL, file TEXT NOT NULL, expert TEXT, reviewer TEXT NOT NULL,
-            category TEXT NOT NULL, payload BLOB NOT NULL
-        )""",
-        # Holds all that the trends ask for, so that no payload is read for them.
-        "CREATE INDEX findings_of_review ON findings (review, position, hidden, is_open, fingerprint, status, expert)",
-        "CREATE INDEX findings_by_fingerprint ON findings (fingerprint, review)",
-        """CREATE TABLE raw_outputs (
-            number INTEGER PRIMARY KEY, review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
-            unit BLOB NOT NULL, output BLOB NOT NULL
-        )""",
-        "CREATE INDEX raw_outputs_of_review ON raw_outputs (review)",
-        """CREATE TABLE sweeps (
-            number INTEGER PRIMARY KEY AUTOINCREMENT, sweep_id TEXT NOT NULL UNIQUE, saved_at REAL NOT NULL,
-            repository TEXT NOT NULL, branch TEXT, size_bytes INTEGER NOT NULL, entry BLOB NOT NULL,
-            payload BLOB NOT NULL
-        )""",
-        "CREATE INDEX sweeps_of_repository ON sweeps (repository, saved_at)",
-        "CREATE INDEX sweeps_by_age ON sweeps (saved_at)",
-        """CREATE TABLE sweep_commits (
-            number INTEGER PRIMARY KEY, sweep INTEGER NOT NULL REFERENCES sweeps (number) ON DELETE CASCADE,
-            position INTEGER NOT NULL, review_id TEXT, payload BLOB NOT NULL
-        )""",
-        "CREATE INDEX commits_of_sweep ON sweep_commits (sweep, position)",
-        """CREATE TABLE dismissals (
-            repository TEXT NOT NULL, fingerprint TEXT NOT NULL, payload BLOB NOT NULL,
-            PRIMARY KEY (repository, fingerprint)
-        ) WITHOUT ROWID""",
-        # What a repository is called, by the place of its git directory: to find it out may take long.
-        "CREATE TABLE repositories (place BLOB PRIMARY KEY NOT NULL, root TEXT NOT NULL) WITHOUT ROWID",
-    ),
-    (
-        # The order in which reviews and sweeps were saved, counted over both: a clock may be wrong, and then right.
-        "ALTER TABLE reviews ADD COLUMN turn INTEGER NOT NULL DEFAULT 0",
-        "ALTER TABLE sweeps ADD COLUMN turn INTEGER NOT NULL DEFAULT 0",
-        "UPDATE reviews SET turn = number",
-        """UPDATE sweeps SET turn = coalesce(
-            (SELECT max(number) FROM reviews WHERE reviews.sweep_id = sweeps.sweep_id),
-            (SELECT max(number) FROM reviews WHERE reviews.saved_at <= sweeps.saved_at),
-            0
-        )""",
-        *(f"DROP INDEX {table}_{what}" for table in ("reviews", "sweeps") for what in ("of_repository", "by_age")),
-        "CREATE INDEX reviews_of_repository ON reviews (repository, turn) WHERE sweep_id IS NULL",
-        "CREATE INDEX reviews_in_order ON reviews (turn)",
-        "CREATE INDEX sweeps_of_repository ON sweeps (repository, turn)",
-        "CREATE INDEX sweeps_in_order ON sweeps (turn)",
-    ),
-    (
-        # Which commit it is: one that is added again, after a connection was lost or by another worker, is there once.
-        "ALTER TABLE sweep_commits ADD COLUMN sha TEXT NOT NULL DEFAULT ''",
-    ),
-    (
-        # The work tree in which a review was asked for.
-        "ALTER TABLE reviews ADD COLUMN work_tree TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE sweeps ADD COLUMN work_tree TEXT NOT NULL DEFAULT ''",
-        "CREATE INDEX reviews_of_work_tree ON reviews (work_tree, turn) WHERE sweep_id IS NULL",
-        "CREATE INDEX sweeps_of_work_tree ON sweeps (work_tree, turn)",
-    ),
-)
-
 
 def state_directory(environment: Mapping[str, str]) -> Path:
     """CODELOUPE_HOME, else below XDG_STATE_HOME, else below the home directory; always absolute, not made here.
@@ -177,24 +89,11 @@ def database_path(environment: Mapping[str, str]) -> Path:
 class _Connection(sqlite3.Connection):
     """Takes every value that the model allows, in a form that the database can hold."""
 
-    next_turn = (
-        "(SELECT 1 + coalesce(max(turn), 0) FROM (SELECT max(turn) AS turn FROM reviews UNION ALL"
-        " SELECT max(turn) FROM sweeps))"
-    )
-
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         return super().execute(sql, [_storable(value) for value in parameters])
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
         return super().executemany(sql, ([_storable(value) for value in row] for row in rows))
-
-    def last_turn(self) -> int:
-        """The greatest turn that was given; there is one writer."""
-        (turn,) = self.execute(f"SELECT {self.next_turn} - 1").fetchone()
-        return int(turn)
-
-    def give_turns_above(self, turn: int) -> None:
-        """Nothing to do: the next one is above all that are there."""
 
 
 def _storable(value: object) -> Any:
@@ -216,6 +115,7 @@ class SqliteDatabase:
     week = "date(min(max(CAST(saved_at AS REAL), 0.0), 253400000000.0), 'unixepoch', 'weekday 0', '-6 days')"
     findings_of_reviews = "reviews CROSS JOIN findings AS f INDEXED BY findings_of_review ON f.review = reviews.number"
     is_shared = False
+    up_since = 0.0
     clock = staticmethod(time.time)
 
     def __init__(self, path: Path, *, busy_timeout_seconds: float = 15.0) -> None:
@@ -349,10 +249,11 @@ class SqliteDatabase:
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if application not in (0, APPLICATION_ID) or (tables and not application):
             raise StoreError(f"{self.path} belongs to another program", hint=_MISPLACED)
-        if version > len(MIGRATIONS):
+        steps = schema_steps()
+        if version > len(steps):
             raise StoreError(
                 f"the database {self.path} was written by a newer codeloupe (schema {version}; this version supports"
-                f" up to {len(MIGRATIONS)})",
+                f" up to {len(steps)})",
                 hint="use the newer codeloupe, or set CODELOUPE_HOME to another directory; the file was not changed",
             )
         if version == 0:
@@ -366,18 +267,20 @@ class SqliteDatabase:
         connection.execute("PRAGMA synchronous = EXTRA")
         # On macOS a plain flush stops at the disk's own cache; elsewhere this changes nothing.
         connection.execute("PRAGMA fullfsync = ON")
-        migrate(connection)
+        migrate(connection, steps)
         connection.execute("PRAGMA foreign_keys = ON")
 
 
-def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-    """Apply the steps that are missing, each in a transaction of its own; processes that do this at once wait."""
+def migrate(connection: sqlite3.Connection, steps: Sequence[SchemaStep]) -> None:
+    """Apply the steps that are missing, each in its own transaction. Processes that do this at once wait."""
     while _pragma(connection, "user_version") < len(steps):
         with _transaction(connection, "BEGIN IMMEDIATE"):
             version = _pragma(connection, "user_version")
+            if version == 0:
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             if version < len(steps):
-                for statement in steps[version]:
-                    connection.execute(statement)
+                for statement in steps[version].statements:
+                    connection.execute(for_sqlite(statement))
                 connection.execute(f"PRAGMA user_version = {version + 1}")
 
 

@@ -29,7 +29,7 @@ from procrastinate.worker import Worker as QueueWorker
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from codeloupe.errors import CodeloupeError, StoreUnavailable
-from codeloupe.store.ledger import Owner
+from codeloupe.store.owner import Owner
 from codeloupe.store.postgres import SCHEMA, PostgresDatabase
 from codeloupe.store.postgres_connection import session_parameters
 from codeloupe.system.redaction import redact
