@@ -2,19 +2,21 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
+import psycopg
 import pytest
 
 from codeloupe.errors import StoreError
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.system import postgres_server
-from codeloupe.system.postgres_server import PostgresServer
+from codeloupe.system.postgres_server import Listen, PostgresServer
 from tests.endings import comes_to_pass
 from tests.rows import each
 
@@ -94,6 +96,54 @@ def test_a_path_may_be_long_and_hold_any_character(postgres_data: Path, name: st
     with PostgresServer(data, durable=False) as server, PostgresDatabase(server.url) as database:
         database.check()
     data.rename(postgres_data)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_connections_over_tcp_need_the_password_and_the_socket_needs_none(postgres_data: Path) -> None:
+    port = free_port()
+    address = f"127.0.0.1:{port}/codeloupe"
+    for password in ('it\'s "quoted"', "changed-since"):
+        listen = Listen("127.0.0.1", port, password)
+        with PostgresServer(postgres_data, durable=False, listen=listen) as server:
+            with PostgresDatabase(server.url) as database:
+                database.check()
+            with PostgresDatabase(f"postgresql://codeloupe:{quote(password, safe='')}@{address}") as database:
+                database.check()
+            for wrong in ("", "wrong"):
+                with pytest.raises(psycopg.OperationalError, match="password"):
+                    psycopg.connect(f"postgresql://codeloupe:{wrong}@{address}")
+    with PostgresServer(postgres_data, durable=False), pytest.raises(psycopg.OperationalError, match="refused"):
+        psycopg.connect(f"postgresql://codeloupe@{address}")
+
+
+def test_the_address_is_the_same_after_every_start(postgres_data: Path) -> None:
+    data = postgres_data.rename(postgres_data.with_name("d" * 90))
+    urls: set[str] = set()
+    for _ in range(2):
+        with another_process(data) as (child, (_, _, url)):
+            urls.add(url)
+            child.kill()
+            child.wait()
+    assert len(urls) == 1
+    with PostgresServer(data, durable=False) as server:
+        assert {server.url} == urls
+
+
+def test_a_folder_that_others_can_open_is_refused_for_the_socket(postgres_data: Path) -> None:
+    data = postgres_data.rename(postgres_data.with_name("d" * 90))
+    folder = Path(unquote(PostgresServer(data).url.partition("host=")[2]))
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o755)
+    try:
+        with pytest.raises(StoreError, match="is not a private folder of this user"):
+            PostgresServer(data, durable=False).start()
+    finally:
+        folder.rmdir()
 
 
 def test_what_cannot_be_started_is_explained(
