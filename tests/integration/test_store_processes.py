@@ -16,7 +16,8 @@ from codeloupe.model.history import HistoryQuery
 from codeloupe.store import is_postgres, open_database
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database
-from codeloupe.store.ledger import DatabaseLedger, Owner
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.owner import Owner
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.sqlite import DATABASE_NAME
 from tests.endings import comes_to_pass
@@ -36,7 +37,8 @@ from pathlib import Path
 from codeloupe.model.agent import AgentResult
 from codeloupe.store import is_postgres, open_database
 from codeloupe.store import sqlite as sqlite_module
-from codeloupe.store.ledger import Owner, DatabaseLedger
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.owner import Owner
 
 def answer(key):
     return AgentResult(success=True, output=f"{key} from {os.getpid()}", agent="scripted", raw_output="x" * 2000)
@@ -213,7 +215,7 @@ def test_processes_that_buy_at_once_buy_each_call_exactly_once(place: str, disk:
     if journal:
         assert Path(place).read_bytes()[18] == (2 if journal == "wal" else 1)
     with opened(place) as database:
-        counts = "SELECT (SELECT count(*) FROM results), (SELECT count(*) FROM claims)"
+        counts = "SELECT (SELECT count(*) FROM results), (SELECT count(*) FROM leases)"
         assert database.select(counts) == [(keys, 0)]
         assert_whole(database)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
     from codeloupe.model.sweep import CommitReview
     from codeloupe.store.runs import Holder
+    from codeloupe.store.schema import SchemaStep
 
 
 _Answer = TypeVar("_Answer")
@@ -61,6 +62,7 @@ class Database(Protocol):
     week: str
     findings_of_reviews: str
     is_shared: bool
+    steps: Sequence[SchemaStep]
 
     @property
     def name(self) -> str:
@@ -90,6 +92,9 @@ class Database(Protocol):
 
     def persist(self, step: Callable[[], _Answer]) -> _Answer:
         """Run a step, and again while the database is only away for a moment; so it must bear being run twice."""
+
+    def once(self) -> AbstractContextManager[None]:
+        """Let the steps of this thread fail at once, instead of waiting for the end of an outage."""
 
     def check(self) -> None:
         """Raises StoreError when it cannot be read, or not be written."""
