@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 if TYPE_CHECKING:
     from codeloupe.model import history as model
-    from codeloupe.model.agent import AgentResult
+    from codeloupe.model.agent import AgentResult, DatabaseReachable, DatabaseUnreachable
     from codeloupe.model.finding import Finding
     from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
     from codeloupe.model.sweep import CommitReview
@@ -62,7 +62,7 @@ class Database(Protocol):
     week: str
     findings_of_reviews: str
     is_shared: bool
-    steps: Sequence[SchemaStep]
+    steps: tuple[SchemaStep, ...]
 
     @property
     def name(self) -> str:
@@ -137,7 +137,12 @@ def persistent(
 
 
 class Ledger(Protocol):
-    """Finished calls by content key: what was paid for is never bought again. Safe between processes."""
+    """Finished calls by content key, so that no answer is paid for twice. Safe between processes.
+
+    `last_event` is the newest change of its database for the user, or None.
+    """
+
+    last_event: DatabaseUnreachable | DatabaseReachable | None
 
     def get(self, key: str) -> AgentResult | None:
         """A finished call, or None."""
@@ -148,8 +153,11 @@ class Ledger(Protocol):
     def renew(self, key: str, *, lease_seconds: float) -> None:
         """Extend our own claim."""
 
-    def put(self, key: str, result: AgentResult) -> None:
-        """Store a result durably and end our claim; to be called before the result is used."""
+    def put(self, key: str, result: AgentResult) -> bool:
+        """Store a result durably and end our claim, before the result is used.
+
+        Return whether the database has it; otherwise it is on this machine, and moved to the database later.
+        """
 
     def release(self, key: str) -> None:
         """End our claim without a result."""

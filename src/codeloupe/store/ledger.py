@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, astuple, replace
 
 from codeloupe.errors import StoreError
-from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent import AgentRequest, AgentResult, DatabaseReachable, DatabaseUnreachable
 from codeloupe.store.interface import Database, persistent
 from codeloupe.store.leases import check_seconds, read_lease, release_lease, remove_expired, renew_lease, take_lease
 from codeloupe.store.maintenance import is_due
@@ -121,6 +121,7 @@ class DatabaseLedger:
         owner: Owner | None = None,
     ) -> None:
         self.database = database
+        self.last_event: DatabaseUnreachable | DatabaseReachable | None = None
         self._claims: dict[str, str] = {}
         self._clock = clock or database.clock
         self._max_age_days = max_age_days
@@ -178,9 +179,10 @@ class DatabaseLedger:
             owner = self._claims.get(key, "")
             renew_lease(connection, _lease_name(key), owner, now=self._clock(), seconds=lease_seconds)
 
-    def put(self, key: str, result: AgentResult) -> None:
-        """Store a result durably, replace an earlier one, and end our claim, all in one transaction."""
+    def put(self, key: str, result: AgentResult) -> bool:
+        """Store a result durably, replace an earlier one, and end our claim, all in one transaction. Return True."""
         self.put_row(self._row(key, result))
+        return True
 
     def _row(self, key: str, result: AgentResult) -> LedgerRow:
         try:

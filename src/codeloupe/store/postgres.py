@@ -29,6 +29,8 @@ from codeloupe.store.postgres_upgrade import SCHEMA, applied_steps, check_server
 from codeloupe.store.schema import SchemaStep, schema_steps
 from codeloupe.system.process import is_abandoned
 
+__all__ = ["SCHEMA", "PostgresDatabase"]
+
 _Answer = TypeVar("_Answer")
 # The longest wait for a response that needs no work; a server that takes longer hangs.
 _RESPONSE_SECONDS = 15.0
