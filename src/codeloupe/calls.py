@@ -161,15 +161,6 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
             )
         return self._caller
 
-    def _open_ledger(self, settings: Settings) -> Ledger:
-        ledger = DatabaseLedger(self.database, max_gb=settings.ledger_max_gb)
-        if not self.database.is_shared:
-            return ledger
-        from codeloupe.store.spool import SpooledLedger, open_spool  # noqa: PLC0415 - not without a server
-
-        self._spooled = SpooledLedger(ledger, open_spool(self.database, self.state_directory))
-        return self._spooled
-
     def _shared_limits(self, settings: Settings) -> SharedCalls:
         from codeloupe.agents.calls.shared import SharedCalls, SharedOptions  # noqa: PLC0415 - not without a server
         from codeloupe.store.limits import SharedLimits  # noqa: PLC0415 - as above
@@ -199,6 +190,15 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
             name = next((name for name in found.names if name.startswith("origin:")), found.names[0])
             self._names[repo] = name, found.label
         return self._names[repo]
+
+    def _open_ledger(self, settings: Settings) -> Ledger:
+        ledger = DatabaseLedger(self.database, max_gb=settings.ledger_max_gb)
+        if not self.database.is_shared:
+            return ledger
+        from codeloupe.store.spool import SpooledLedger, open_spool  # noqa: PLC0415 - not without a server
+
+        self._spooled = SpooledLedger(ledger, open_spool(self.database, self.state_directory))
+        return self._spooled
 
     def __exit__(self, *_: object) -> None:
         self.close()
