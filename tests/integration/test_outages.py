@@ -91,7 +91,9 @@ def answer_during_outage(server: PostgresServer) -> ScriptedAgent:
 
 
 @pytest.mark.defect("M2")
-def test_an_answer_of_an_outage_is_stored_locally_and_moved_afterwards(server: PostgresServer, tmp_path: Path) -> None:
+def test_an_answer_of_an_outage_is_stored_locally_and_moved_afterwards(
+    server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     agent = answer_during_outage(server)
     with Process(server.url, tmp_path) as process:
         (answer,) = process.ask(agent, "a question")
@@ -111,6 +113,7 @@ def test_an_answer_of_an_outage_is_stored_locally_and_moved_afterwards(server: P
         assert process.ask(agent, "a question")[0].from_ledger
         assert process.changes()[1:] == ["database reachable again; 1 answer stored"]
     assert len(agent.requests) == 1
+    assert [message for message in caplog.messages if message.startswith("database reachable")] == process.changes()[1:]
 
 
 @pytest.mark.defect("M2")

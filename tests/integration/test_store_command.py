@@ -289,11 +289,12 @@ def test_damaged_values_of_a_file_do_not_keep_the_rest_from_a_server(
 def test_an_entry_that_is_larger_than_a_batch_is_copied_in_pages(
     file: Path, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from codeloupe.store import migration  # noqa: PLC0415 - to make its batches small
+    from codeloupe.store import migration, migration_rows  # noqa: PLC0415 - to make its batches small
 
     monkeypatch.setattr(migration, "_BATCH_BYTES", 1)
-    monkeypatch.setattr(migration, "_PAGE_ROWS", 3)
-    monkeypatch.setattr(migration, "_SMALL_PAGE_ROWS", 2)
+    monkeypatch.setattr(migration, "PAGE_ROWS", 3)
+    monkeypatch.setattr(migration_rows, "PAGE_ROWS", 3)
+    monkeypatch.setattr(migration_rows, "SMALL_PAGE_ROWS", 2)
     with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
         done: Migrated = migrate(source, target)
         assert done.is_verified

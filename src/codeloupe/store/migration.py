@@ -11,30 +11,36 @@ running processes are not copied.
 from __future__ import annotations
 
 import heapq
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store.catalogue import check_tables
-from codeloupe.store.interface import Connection, Database
-from codeloupe.store.leases import Lease, read_lease
-from codeloupe.store.migration_plan import TURN, Kind, Part, plan
-from codeloupe.store.row_digest import EntryDigest, RowSums, typed_values
+from codeloupe.store.interface import Database
+from codeloupe.store.leases import Lease
+from codeloupe.store.migration_plan import TURN, Kind, plan
+from codeloupe.store.migration_rows import (
+    PAGE_ROWS,
+    Entry,
+    Name,
+    Side,
+    Source,
+    Writer,
+    comma_list,
+    entry_digests,
+    marks,
+    run_lease_name,
+)
+from codeloupe.store.row_digest import EntryDigest, RowSums
 from codeloupe.store.schema import stored_tables
-from codeloupe.store.sqlite import SqliteDatabase
 
-# The size of a batch; a larger entry is a batch by itself, and is read in small pages.
+# The size of a batch. A larger entry is a batch by itself.
 _BATCH_ENTRIES = 200
 _BATCH_BYTES = 8_000_000
-_PAGE_ROWS = 1000
-_SMALL_PAGE_ROWS = 64
 
-_Name = tuple[Any, ...]
 Report = Callable[[str, int, int], None]
 
 
@@ -94,7 +100,7 @@ def migrate(
         if has_target:
             with target.snapshot() as other:
                 check_tables(target, other)
-        migration = _Migration(_Source(source, connection), target, replace=replace, report=report)
+        migration = _Migration(Source(source, connection), target, replace=replace, report=report)
         if dry_run:
             return migration.preview(has_target=has_target)
         return migration.run()
@@ -109,61 +115,10 @@ def counts_of(database: Database) -> dict[str, int]:
     return counts
 
 
-class _Entry(NamedTuple):
-    """An entry of the source. Entries with a turn are sorted by their first three fields."""
-
-    turn: int
-    rank: int
-    number: int
-    name: _Name
-    size_bytes: int
-    kind: Kind
-
-
-class _Side:
-    """A database and its open connection."""
-
-    def __init__(self, database: Database, connection: Connection) -> None:
-        self.database = database
-        self.connection = connection
-
-    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
-        """Return the rows of a statement. Raise StoreError, also inside a transaction of the other database."""
-        try:
-            return self.connection.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            if isinstance(self.database, SqliteDatabase):
-                raise self.database.explained(error) from error
-            raise
-
-    def run_lease(self, run_id: str) -> Lease | None:
-        """Return the lease of the process that is working on a run, or None."""
-        lease = read_lease(self.connection, run_lease_name(run_id))
-        if lease is None or not lease.holds(self.database.clock()):
-            return None
-        return lease
-
-
-class _Source(_Side):
-    """The side that is read in one snapshot, which ends with its connection."""
-
-    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
-        """Do the same. A retry is not possible, because the snapshot is lost."""
-        try:
-            return super().rows(sql, values)
-        except StoreUnavailable as error:
-            raise StoreError(error.message, hint="run the same command again to continue") from error
-
-
-def run_lease_name(run_id: str) -> str:
-    """Return the name of the lease of a run."""
-    return f"run {run_id}"
-
-
 class _Migration:
     """One migration, from the snapshot of a source."""
 
-    def __init__(self, source: _Source, target: Database, *, replace: bool, report: Report) -> None:
+    def __init__(self, source: Source, target: Database, *, replace: bool, report: Report) -> None:
         self._source = source
         self._target = target
         self._replace = replace
@@ -172,7 +127,7 @@ class _Migration:
         self._copied: Counter[str] = Counter()
         self._replaced: Counter[str] = Counter()
         self._existing: Counter[str] = Counter()
-        self._skipped: dict[_Name, str] = {}
+        self._skipped: dict[Name, str] = {}
         self._total = sum(self._count(kind) for kind in self._kinds)
 
     def _count(self, kind: Kind) -> int:
@@ -201,7 +156,7 @@ class _Migration:
         checks, different = self._verify()
         return self._result(checks, different)
 
-    def _add(self, batch: Sequence[_Entry], new: int, changed: int) -> None:
+    def _add(self, batch: Sequence[Entry], new: int, changed: int) -> None:
         table = batch[0].kind.name
         self._copied[table] += new
         self._replaced[table] += changed
@@ -224,7 +179,7 @@ class _Migration:
             return ()
         return (f"Jobs are not copied; the source has {jobs:,} that have not finished",)
 
-    def _batches_in_order(self) -> Iterator[list[_Entry]]:
+    def _batches_in_order(self) -> Iterator[list[Entry]]:
         """Yield all entries in the order of the schema; those with a turn in the order of their turns."""
         ordered = [kind for kind in self._kinds if kind.has_turn]
         for kind in self._kinds:
@@ -234,27 +189,27 @@ class _Migration:
                 streams = [self._entries(each, (TURN, each.table.number)) for each in ordered]
                 yield from self._batches(heapq.merge(*streams, key=lambda entry: entry[:3]))
 
-    def _entries(self, kind: Kind, order: tuple[str, ...]) -> Iterator[_Entry]:
+    def _entries(self, kind: Kind, order: tuple[str, ...]) -> Iterator[Entry]:
         turn = TURN if kind.has_turn else "0"
         number = kind.table.number or "0"
         size = kind.size_column or "0"
         key = kind.table.key
-        select = f"SELECT {_list((turn, number, size, *key, *order))} FROM {kind.name}"  # noqa: S608 - ours
+        select = f"SELECT {comma_list((turn, number, size, *key, *order))} FROM {kind.name}"  # noqa: S608 - ours
         after = ""
         last: list[Any] = []
         while True:
-            rows = self._source.rows(f"{select}{after} ORDER BY {_list(order)} LIMIT ?", (*last, _PAGE_ROWS))
+            rows = self._source.rows(f"{select}{after} ORDER BY {comma_list(order)} LIMIT ?", (*last, PAGE_ROWS))
             for row in rows:
                 name = tuple(row[3 : 3 + len(key)])
-                entry = _Entry(int(row[0]), self._kinds.index(kind), int(row[1]), name, int(row[2]), kind)
+                entry = Entry(int(row[0]), self._kinds.index(kind), int(row[1]), name, int(row[2]), kind)
                 if not self._is_skipped(entry):
                     yield entry
-            if len(rows) < _PAGE_ROWS:
+            if len(rows) < PAGE_ROWS:
                 return
-            after = f" WHERE ({_list(order)}) > ({_marks(order)})"
+            after = f" WHERE ({comma_list(order)}) > ({marks(order)})"
             last = list(rows[-1][-len(order) :])
 
-    def _is_skipped(self, entry: _Entry) -> bool:
+    def _is_skipped(self, entry: Entry) -> bool:
         """Return whether an entry is a run that a process is working on. The run is then named in the result."""
         if not entry.kind.is_run:
             return False
@@ -264,13 +219,13 @@ class _Migration:
                 self._skip_run(entry, lease)
         return entry.name in self._skipped
 
-    def _skip_run(self, entry: _Entry, lease: Lease) -> None:
+    def _skip_run(self, entry: Entry, lease: Lease) -> None:
         process = f"process {lease.process_id} on {lease.host}"
         self._skipped[entry.name] = f"run {entry.name[0]}, because {process} is working on it"
 
-    def _batches(self, entries: Iterator[_Entry]) -> Iterator[list[_Entry]]:
+    def _batches(self, entries: Iterator[Entry]) -> Iterator[list[Entry]]:
         """Yield entries of one kind, a few at a time."""
-        batch: list[_Entry] = []
+        batch: list[Entry] = []
         size = 0
         for entry in entries:
             if batch and not _fits(batch, size, entry):
@@ -282,22 +237,20 @@ class _Migration:
         if batch:
             yield batch
 
-    def _source_digests(self, batch: Sequence[_Entry]) -> dict[_Name, EntryDigest]:
-        return _digests(self._source, batch[0].kind, [entry.name for entry in batch])
+    def _source_digests(self, batch: Sequence[Entry]) -> dict[Name, EntryDigest]:
+        return entry_digests(self._source, batch[0].kind, [entry.name for entry in batch])
 
-    def _compare(
-        self, batch: Sequence[_Entry], digests: Mapping[_Name, EntryDigest]
-    ) -> tuple[list[_Entry], list[_Entry]]:
+    def _compare(self, batch: Sequence[Entry], digests: Mapping[Name, EntryDigest]) -> tuple[list[Entry], list[Entry]]:
         with self._target.snapshot() as connection:
-            return self._to_write(_Side(self._target, connection), batch, digests)
+            return self._to_write(Side(self._target, connection), batch, digests)
 
     def _to_write(
-        self, target: _Side, batch: Sequence[_Entry], digests: Mapping[_Name, EntryDigest]
-    ) -> tuple[list[_Entry], list[_Entry]]:
+        self, target: Side, batch: Sequence[Entry], digests: Mapping[Name, EntryDigest]
+    ) -> tuple[list[Entry], list[Entry]]:
         """Return the entries that the target does not have, and those that are to be replaced there."""
-        found = _digests(target, batch[0].kind, [entry.name for entry in batch])
-        new: list[_Entry] = []
-        changed: list[_Entry] = []
+        found = entry_digests(target, batch[0].kind, [entry.name for entry in batch])
+        new: list[Entry] = []
+        changed: list[Entry] = []
         for entry in batch:
             if entry.name not in found:
                 new.append(entry)
@@ -305,7 +258,7 @@ class _Migration:
                 changed.append(entry)
         return new, changed
 
-    def _copy(self, batch: Sequence[_Entry], digests: Mapping[_Name, EntryDigest]) -> tuple[int, int]:
+    def _copy(self, batch: Sequence[Entry], digests: Mapping[Name, EntryDigest]) -> tuple[int, int]:
         """Write a batch and return how many entries are new, and how many were replaced. It can be repeated."""
         # Most batches of a repeated migration need no transaction that writes.
         new, changed = self._compare(batch, digests)
@@ -317,8 +270,8 @@ class _Migration:
             # No process can begin to work on the run meanwhile. A run is a batch by itself.
             about = run_lease_name(batch[0].name[0])
         with self._target.writing(about) as connection:
-            target = _Side(self._target, connection)
-            writer = _Writer(self._source, target, kind)
+            target = Side(self._target, connection)
+            writer = Writer(self._source, target, kind)
             if kind.has_turn:
                 writer.lock_turns()
             new, changed = self._to_write(target, batch, digests)
@@ -341,7 +294,7 @@ class _Migration:
             target_sums = RowSums(kind.tables)
             for batch in self._batches(self._entries(kind, kind.table.key)):
                 names = [entry.name for entry in batch]
-                source = _digests(self._source, kind, names)
+                source = entry_digests(self._source, kind, names)
                 target = self._target.persist(partial(self._target_digests, kind, names))
                 for name in names:
                     source_sums.add(name, source.get(name))
@@ -356,169 +309,18 @@ class _Migration:
                 checks.append(TableCheck(table, source_rows, target_rows, source_digest, target_digest))
         return checks, different
 
-    def _target_digests(self, kind: Kind, names: Sequence[_Name]) -> dict[_Name, EntryDigest]:
+    def _target_digests(self, kind: Kind, names: Sequence[Name]) -> dict[Name, EntryDigest]:
         with self._target.snapshot() as connection:
-            return _digests(_Side(self._target, connection), kind, names)
+            return entry_digests(Side(self._target, connection), kind, names)
 
 
-class _Writer:
-    """Writes entries of one kind to the target, in a transaction of the caller."""
-
-    def __init__(self, source: _Side, target: _Side, kind: Kind) -> None:
-        self._source = source
-        self._target = target
-        self._kind = kind
-        self._last_turn = 0
-
-    def lock_turns(self) -> None:
-        """Let no other transaction assign a turn before this one ends."""
-        ((self._last_turn,),) = self._target.rows("UPDATE turns SET last = last RETURNING last")
-
-    def add(self, entries: Sequence[_Entry]) -> None:
-        """Insert entries. An entry that another process inserted meanwhile is not changed."""
-        if not entries:
-            return
-        kind = self._kind
-        columns = [*kind.table.key, *kind.columns]
-        insert = f"INSERT INTO {kind.name} ({_list(columns)}) VALUES ({_marks(columns)}) ON CONFLICT DO NOTHING"  # noqa: S608 - ours
-        rows = self._rows(entries)
-        if not kind.parts:
-            self._target.connection.executemany(insert, rows.values())
-            return
-        owners: dict[Any, Any] = {}
-        for entry in entries:
-            inserted = self._target.rows(f"{insert} RETURNING {kind.handle}", rows[entry.name])
-            if inserted:
-                owners[_handle(entry)] = inserted[0][0]
-        self._add_parts(owners)
-        if kind.has_turn:
-            self._target.connection.execute("UPDATE turns SET last = ?", (self._last_turn,))
-
-    def change(self, entries: Sequence[_Entry]) -> None:
-        """Replace the contents of entries, which keep their numbers and turns."""
-        if not entries:
-            return
-        kind = self._kind
-        columns = [column for column in kind.columns if column != TURN]
-        assignments = _list([f"{column} = ?" for column in columns])
-        where = " AND ".join(f"{column} = ?" for column in kind.table.key)
-        update = f"UPDATE {kind.name} SET {assignments} WHERE {where} RETURNING {kind.handle}"  # noqa: S608 - ours
-        rows = self._rows(entries)
-        owners: dict[Any, Any] = {}
-        for entry in entries:
-            row = dict(zip([*kind.table.key, *kind.columns], rows[entry.name], strict=True))
-            values = [row[column] for column in columns]
-            ((owner,),) = self._target.rows(update, (*values, *entry.name))
-            owners[_handle(entry)] = owner
-            for part in kind.parts:
-                delete = f"DELETE FROM {part.name} WHERE {part.owner_column} = ?"  # noqa: S608 - ours
-                self._target.connection.execute(delete, (owner,))
-        self._add_parts(owners)
-
-    def _rows(self, entries: Sequence[_Entry]) -> dict[_Name, list[Any]]:
-        """Return the rows of entries by name: the columns of the key, then the others. New ones get a turn."""
-        kind = self._kind
-        rows: dict[_Name, list[Any]] = {}
-        for name, values in _read(self._source, kind, [entry.name for entry in entries]):
-            rows[name] = [*name, *values]
-        if kind.has_turn:
-            place = len(kind.table.key) + kind.columns.index(TURN)
-            for entry in entries:
-                self._last_turn = max(self._last_turn + 1, entry.turn)
-                rows[entry.name][place] = self._last_turn
-        return rows
-
-    def _add_parts(self, owners: Mapping[Any, Any]) -> None:
-        """Insert the rows that belong to entries. `owners` has the handle in the target for that in the source."""
-        for part in self._kind.parts:
-            columns = [part.owner_column, *part.columns]
-            insert = f"INSERT INTO {part.name} ({_list(columns)}) VALUES ({_marks(columns)})"  # noqa: S608 - ours
-            for page in _pages(self._source, part, list(owners)):
-                self._target.connection.executemany(insert, [(owners[owner], *values) for owner, values in page])
-
-
-def _handle(entry: _Entry) -> Any:
-    """Return the value by which the rows of an entry refer to it."""
-    if entry.kind.table.number:
-        return entry.number
-    return entry.name[0]
-
-
-def _fits(batch: Sequence[_Entry], size_bytes: int, entry: _Entry) -> bool:
+def _fits(batch: Sequence[Entry], size_bytes: int, entry: Entry) -> bool:
     if entry.kind is not batch[0].kind or entry.kind.is_alone:
         return False
     return len(batch) < _BATCH_ENTRIES and size_bytes + entry.size_bytes <= _BATCH_BYTES
 
 
-def _digests(side: _Side, kind: Kind, names: Sequence[_Name]) -> dict[_Name, EntryDigest]:
-    """Return the digests of those entries that the side has."""
-    sums: dict[_Name, RowSums] = {}
-    for name, values in _read(side, kind, names):
-        sums[name] = RowSums(kind.tables)
-        compared = [value for column, value in zip(kind.columns, values, strict=True) if column in kind.compared]
-        sums[name].add_row(kind.name, compared)
-    if kind.parts and sums:
-        names_of = _handles(side, kind, list(sums))
-        for part in kind.parts:
-            for page in _pages(side, part, list(names_of)):
-                for owner, values in page:
-                    sums[names_of[owner]].add_row(part.name, values)
-    return {name: its_sums.digest() for name, its_sums in sums.items()}
-
-
-def _handles(side: _Side, kind: Kind, names: Sequence[_Name]) -> dict[Any, _Name]:
-    """Return the names of entries by the value that their rows refer to."""
-    select = f"SELECT {_list((kind.handle, *kind.table.key))} FROM {kind.name}"  # noqa: S608 - ours
-    found: dict[Any, _Name] = {}
-    for row in side.rows(f"{select} WHERE {_named(kind, names)}", _flat(names)):
-        found[row[0]] = tuple(row[1:])
-    return found
-
-
-def _read(side: _Side, kind: Kind, names: Sequence[_Name]) -> Iterator[tuple[_Name, list[Any]]]:
-    """Yield the name and the other values of those entries that the side has."""
-    key = kind.table.key
-    select = f"SELECT {_list((*key, *kind.columns))} FROM {kind.name}"  # noqa: S608 - ours
-    for row in side.rows(f"{select} WHERE {_named(kind, names)}", _flat(names)):
-        yield tuple(row[: len(key)]), typed_values(row[len(key) :], kind.types)
-
-
-def _named(kind: Kind, names: Sequence[_Name]) -> str:
-    key = kind.table.key
-    rows = ", ".join(f"({_marks(key)})" for _ in names)
-    return f"({_list(key)}) IN (VALUES {rows})"
-
-
-def _flat(names: Sequence[_Name]) -> list[Any]:
-    values: list[Any] = []
-    for name in names:
-        values.extend(name)
-    return values
-
-
-def _pages(side: _Side, part: Part, owners: Sequence[Any]) -> Iterator[list[tuple[Any, list[Any]]]]:
-    """Yield the rows of a part that belong to these entries, in order, each with its owner."""
-    if not owners:
-        return
-    # A single entry may have large rows. The sizes of several are those of a batch.
-    page_rows = _PAGE_ROWS
-    if len(owners) == 1:
-        page_rows = _SMALL_PAGE_ROWS
-    order = (part.owner_column, *part.order)
-    select = f"SELECT {_list((*order, *part.columns))} FROM {part.name} WHERE {part.owner_column} IN ({_marks(owners)})"  # noqa: S608 - ours
-    after = ""
-    last: list[Any] = []
-    while True:
-        rows = side.rows(f"{select}{after} ORDER BY {_list(order)} LIMIT {page_rows}", (*owners, *last))
-        if rows:
-            yield [(row[0], typed_values(row[len(order) :], part.types)) for row in rows]
-        if len(rows) < page_rows:
-            return
-        after = f" AND ({_list(order)}) > ({_marks(order)})"
-        last = list(rows[-1][: len(order)])
-
-
-def _shown(kind: Kind, name: _Name) -> str:
+def _shown(kind: Kind, name: Name) -> str:
     words = [kind.name.rstrip("s")]
     for value in name:
         if isinstance(value, bytes):
@@ -526,11 +328,3 @@ def _shown(kind: Kind, name: _Name) -> str:
         else:
             words.append(str(value))
     return " ".join(words)
-
-
-def _list(columns: Sequence[str]) -> str:
-    return ", ".join(columns)
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))

@@ -11,7 +11,7 @@ from codeloupe.errors import StoreError
 from codeloupe.store.schema import SchemaStep, refuse_newer_schema
 
 SCHEMA = "codeloupe"
-_OLDEST_SERVER = 130000
+OLDEST_SERVER = 130000
 # The lock under which the schema is created or upgraded; any number that no other program uses.
 _UPGRADE_LOCK = 0x636C6F75
 
@@ -24,7 +24,7 @@ def check_server(connection: _Connection, name: str) -> None:
     version = connection.info.server_version
     if encoding != "UTF8":
         problem = f"has the encoding {encoding}"
-    elif version < _OLDEST_SERVER:
+    elif version < OLDEST_SERVER:
         problem = f"is Postgres {version // 10_000}"
     else:
         return

@@ -100,12 +100,16 @@ class SpooledLedger:
         return True
 
     def close(self) -> None:
-        """Stop emptying the spool in the background, after a last attempt."""
+        """Stop emptying the spool in the background, after a last attempt. The next use begins again."""
         self._is_closed.set()
         thread = self._thread
         if thread is not None:
             thread.join()
         self._spool.database.close()
+        with self._lock:
+            self._thread = None
+            self._was_used = False
+            self._is_closed.clear()
 
     def _begin(self) -> None:
         """Empty the spool at the first use, because an earlier process may have left answers in it."""
@@ -139,7 +143,7 @@ class SpooledLedger:
             is_reached = not isinstance(error, StoreUnavailable)
             self.last_event = DatabaseUnreachable(since, self._spool.count(), error.message, is_reached)
             _log.warning("%s: %s", self.last_event.summary, error.message)
-            if self._thread is None and not self._is_closed.is_set():
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._empty_in_background, name="spool", daemon=True)
                 self._thread.start()
 
