@@ -196,6 +196,10 @@ def test_spooled_answers_are_shown(server: PostgresServer, tmp_path: Path, home:
     environment = {"CODELOUPE_HOME": str(state), "CODELOUPE_DATABASE": server.url}
     shown = codeloupe("store", "show", cwd=tmp_path, environment=environment)
     assert "spool          1 answer on this machine, not in the database yet\n" in shown.stdout
+    words = ("store", "migrate", "--from", server.url, "--to", str(tmp_path / "copy.sqlite3"))
+    copied = codeloupe(*words, cwd=tmp_path, environment=environment)
+    assert copied.exit_code == 0
+    assert "1 answer on this machine will be moved to the source when it is used again" in copied.stderr
 
 
 @pytest.mark.defect("M2")

@@ -141,6 +141,9 @@ def _migrate(arguments: argparse.Namespace) -> int:
             raise KeyboardInterrupt(kept) from None
         places = f"from  {terminal(source.name)}\nto    {terminal(target.name)}\n"
     write_result(f"{places}{_as_text(done, dry_run=arguments.dry_run)}")
+    waiting = spooled_answers(source, state_directory(os.environ))
+    if waiting:
+        note(f"{counted(waiting, 'answer')} on this machine will be moved to the source when it is used again")
     if arguments.dry_run or done.is_verified:
         return 0
     _note_differences(done)

@@ -41,7 +41,7 @@ class Reference(Struct, frozen=True, order=True):
 class Table(Struct, frozen=True):
     """A table. `types` has the type of each column, or its name in the database for a type that we do not use.
 
-    `number` is the column that the database fills with a number of its own, or empty. `key` identifies a row in every
+    `number` is the column in which the database numbers the rows, or empty. `key` identifies a row in every
     database: the primary key, or the unique columns if the primary key is such a number.
     """
 

@@ -84,7 +84,7 @@ class Database(Protocol):
         """Yield a connection for several statements that read the same state."""
 
     def writing(self, about: str = "") -> AbstractContextManager[Connection]:
-        """Yield a connection in a transaction. Of those `about` the same text, only one runs at a time."""
+        """Yield a connection in a transaction. Only one of those `about` the same text runs at a time."""
 
     def select(self, statement: str, values: Sequence[object] = ...) -> list[Any]:
         """Return the rows of one statement."""

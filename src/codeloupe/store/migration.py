@@ -55,7 +55,7 @@ class TableCheck(Struct, frozen=True):
 
     @property
     def is_equal(self) -> bool:
-        """Whether both sides are the same."""
+        """Return whether both sides are the same."""
         return self.source_rows == self.target_rows and self.source_digest == self.target_digest
 
 
@@ -76,7 +76,7 @@ class Migrated(Struct, frozen=True):
 
     @property
     def is_verified(self) -> bool:
-        """Whether the target has everything that the source has."""
+        """Return whether the target has everything that the source has."""
         if self.different or self.skipped or not self.checks:
             return False
         return all(check.is_equal for check in self.checks)

@@ -56,7 +56,7 @@ class Kind(Struct, frozen=True):
 
     @property
     def has_turn(self) -> bool:
-        """Whether the entries have an order of their own."""
+        """Return whether the entries have an order."""
         return TURN in self.columns
 
     @property
@@ -68,12 +68,12 @@ class Kind(Struct, frozen=True):
 
     @property
     def is_alone(self) -> bool:
-        """Whether an entry is a batch by itself, because its size is not known."""
+        """Return whether an entry is a batch by itself, because its size is not known."""
         return bool(self.parts) and not self.size_column
 
     @property
     def is_run(self) -> bool:
-        """Whether the entries are runs, which a process may be working on."""
+        """Return whether the entries are runs, which a process may be working on."""
         return self.name == _RUNS
 
 

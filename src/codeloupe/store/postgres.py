@@ -122,7 +122,7 @@ class PostgresDatabase:
 
     @contextmanager
     def _deadline(self) -> Iterator[float]:
-        """Yield until when to retry. A step within another step has no patience of its own."""
+        """Yield until when to retry. A step within another step shares its patience."""
         deadline: float | None = getattr(self._thread, "deadline", None)
         if deadline is not None:
             yield deadline
@@ -159,7 +159,7 @@ class PostgresDatabase:
     def writing(self, about: str = "") -> Iterator[Session]:
         """Yield a connection in a transaction, which is durable when the block ends.
 
-        Of the transactions `about` the same text, only one runs at a time.
+        Only one of the transactions `about` the same text runs at a time.
         """
         # A machine that was switched off must not keep its locks for as long as its connection looks alive.
         with self._transaction("READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout TO 60000") as session:

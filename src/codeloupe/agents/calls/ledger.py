@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class LedgerCalls:
     """The calls of one run that use the ledger. A claim whose owner was killed expires with its lease.
 
-    Leases and the claims of other processes use real time, whatever the clock of the calls is.
+    Leases and the claims of other processes use real time, even if the calls have another clock.
     """
 
     def __init__(self, ledger: Ledger, *, lease_seconds: float) -> None:
