@@ -108,8 +108,8 @@ def test_an_answer_of_an_outage_is_stored_locally_and_moved_afterwards(
                 assert one.ask(agent, "a question")[0].from_ledger
         assert len(agent.requests) == 1
         server.start()
-        assert comes_to_pass(lambda: process.spool.count() == 0)
-        assert process.stored() == 1
+        assert comes_to_pass(lambda: isinstance(process.ledger.last_event, DatabaseReachable))
+        assert (process.stored(), process.spool.count()) == (1, 0)
         assert process.ask(agent, "a question")[0].from_ledger
         assert process.changes()[1:] == ["database reachable again; 1 answer stored"]
     assert len(agent.requests) == 1
