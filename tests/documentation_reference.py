@@ -25,7 +25,7 @@ _GROUPS = {
     "Verdict": "fail_on min_severity on_",
     "Limits": "timeout_seconds review_timeout_seconds agent_timeout_seconds agent_sdk_review_timeout concurrency "
     "calls_per_minute max_ wait_for_quota",
-    "Storage and permissions": "keep_ mask_ allow_",
+    "Storage and permissions": "keep_ ledger_ mask_ allow_",
     "Programs": "claude_path codex_path gemini_path review_command review_gate_ experts_folder",
 }
 

@@ -75,19 +75,20 @@ def postgres_data(postgres_server: str, tmp_path: Path) -> Path:
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a database of this test's own, with our schema and nothing in it."""
-    with _database_of(postgres_server) as url:
+    with database_of(postgres_server) as url:
         yield url
 
 
 @pytest.fixture
 def other_postgres_url(postgres_server: str) -> Iterator[str]:
     """One more of these."""
-    with _database_of(postgres_server) as url:
+    with database_of(postgres_server) as url:
         yield url
 
 
 @contextmanager
-def _database_of(postgres_server: str) -> Iterator[str]:
+def database_of(postgres_server: str) -> Iterator[str]:
+    """Yield the URL of a new database with our schema, which is deleted at the end."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     server = postgres_server.replace(f"@/{_TEMPLATE}?", "@/postgres?")
     with psycopg.connect(server, autocommit=True) as connection:

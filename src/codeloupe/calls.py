@@ -25,13 +25,14 @@ from codeloupe.model.agent import AgentRequest, Priority
 from codeloupe.model.ports import Agent
 from codeloupe.store import open_database
 from codeloupe.store.history import DatabaseHistory
-from codeloupe.store.interface import Database
+from codeloupe.store.interface import Database, Ledger
 from codeloupe.store.ledger import CALL_VERSION, Asked, DatabaseLedger, content_key, is_repeatable
 from codeloupe.store.sqlite import state_directory
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
     from codeloupe.agents.calls.shared import SharedCalls
+    from codeloupe.store.spool import SpooledLedger
 
 
 async def _watch(directory: Path) -> ChangedFiles:
@@ -71,6 +72,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         self._repo: Path | None = None
         self._names: dict[Path, tuple[str, str]] = {}
         self._caller: AgentCaller | None = None
+        self._spooled: SpooledLedger | None = None
 
     @cached_property
     def state_directory(self) -> Path:
@@ -153,7 +155,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
                     max_tokens=settings.max_tokens,
                     max_requests=settings.max_requests,
                 ),
-                ledger=DatabaseLedger(self.database),
+                ledger=self._open_ledger(settings),
                 timing=self._timing,
                 shared=self._shared_limits(settings) if self.database.is_shared else None,
             )
@@ -189,11 +191,22 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
             self._names[repo] = name, found.label
         return self._names[repo]
 
+    def _open_ledger(self, settings: Settings) -> Ledger:
+        ledger = DatabaseLedger(self.database, max_gb=settings.ledger_max_gb)
+        if not self.database.is_shared:
+            return ledger
+        from codeloupe.store.spool import SpooledLedger, open_spool  # noqa: PLC0415 - not without a server
+
+        self._spooled = SpooledLedger(ledger, open_spool(self.database, self.state_directory))
+        return self._spooled
+
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database; the next use opens it again."""
+        """Close the database. The next use opens it again."""
+        if self._spooled is not None:
+            self._spooled.close()
         if "database" in vars(self) and self.database is not self._database:
             self.database.close()
 

@@ -15,6 +15,8 @@ from codeloupe.model.agent import (
     AgentStarted,
     AttemptFailed,
     AttemptStarted,
+    DatabaseReachable,
+    DatabaseUnreachable,
     FellBack,
     QuotaEnded,
     TokensSpent,
@@ -38,7 +40,7 @@ from codeloupe.model.events import (
 from codeloupe.model.pipeline import PipelineEvent, PipelineEventKind
 
 __all__ = ["AgentEvent", "AgentFinished", "AgentStarted", "AttemptFailed", "AttemptStarted", "FellBack", "QuotaEnded"]
-__all__ += ["TokensSpent", "ToolUsed", "TurnTaken"]
+__all__ += ["DatabaseReachable", "DatabaseUnreachable", "TokensSpent", "ToolUsed", "TurnTaken"]
 __all__ += ["AgentActivity", "ChangeRead", "CommitReviewed", "Event", "FindingVerified", "LaneFinished"]
 __all__ += ["ReviewerChosen", "StageStarted", "UnitFinished", "UnitsPlanned", "Warned"]
 __all__ += ["EventBase", "PipelineEvent", "PipelineEventKind", "to_json"]

@@ -14,6 +14,7 @@ from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentResult
 from codeloupe.store.interface import Ledger
 from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.postgres import PostgresDatabase
 from tests.postgres import made_database
 from tests.rows import each
 from tests.unit.store.samples import SetClock, result, results
@@ -122,3 +123,21 @@ def test_of_many_threads_one_gets_each_claim(ledger: OpenLedger) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         assert sorted(chain(*pool.map(work, range(6)))) == list(range(30))
+
+
+@pytest.mark.defect("W6")
+def test_jobs_within_an_hour_prune_the_ledger_once(postgres_url: str) -> None:
+    with PostgresDatabase(postgres_url) as database:
+        database.change("CREATE TABLE prunings (pruned bigint)")
+        database.change(
+            "CREATE FUNCTION count_pruning() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$BEGIN INSERT INTO codeloupe.prunings VALUES (1); RETURN NULL; END$$"
+        )
+        database.change(
+            "CREATE TRIGGER counted AFTER DELETE ON results FOR EACH STATEMENT EXECUTE FUNCTION count_pruning()"
+        )
+        for job in range(3):
+            ledger = DatabaseLedger(database)
+            for answer in range(3):
+                ledger.put(f"{job} {answer}", result())
+            assert database.select("SELECT count(*) FROM prunings") == [(1,)]

@@ -1,24 +1,33 @@
 """`codeloupe store`: all that is kept is copied to another database and back, whole, once and in its order."""
 
+import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from codeloupe.cli import store
 from codeloupe.cli.main import main
+from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, TrendKey
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database
+from codeloupe.store.leases import take_lease
 from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.migration import Migrated, counts_of, migrate
+from codeloupe.store.migration_plan import plan
+from codeloupe.store.owner import this_process
 from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.store.schema import SchemaStep, schema_steps, stored_tables
 from codeloupe.store.sqlite import SqliteDatabase
 from tests.endings import PATIENCE_SECONDS
+from tests.postgres import database_of
 from tests.postgres_proxy import Proxy, proxy_before
 from tests.program import PROGRAM
 from tests.rows import each
@@ -43,6 +52,28 @@ def fill(database: Database, reviews: int, findings: int, *, first: int = 1) -> 
     dismissal = Dismissal(fingerprint=f"{first}-1", repository=REPOSITORY, reason="no", who="ada", at=at())
     history.dismiss(dismissal)
     assert ledger.claim("open", lease_seconds=3600)
+    spend(database, 12.5)
+    add_run(database, "run-1")
+
+
+def spend(database: Database, usd: float) -> None:
+    database.change("INSERT INTO spending VALUES ('2026-11', 'all', 'codex', ?, 3, 0)", (usd,))
+
+
+def add_run(database: Database, run_id: str) -> None:
+    """Add a run with two events, an approval and two files, one of which has two chunks."""
+    with database.writing() as connection:
+        connection.execute("INSERT INTO runs VALUES (?, 'save', ?)", (run_id, b"state"))
+        for position in range(2):
+            connection.execute("INSERT INTO run_events VALUES (?, ?, ?)", (run_id, position, b"event"))
+        connection.execute("INSERT INTO run_approvals VALUES (?, ?, ?)", (run_id, b"stage", b"yes"))
+        for name, chunks in ((b"a\xff", [b"1", b"2"]), (b"b", [b"3"])):
+            digest = name.rjust(32)
+            connection.execute("INSERT INTO blobs VALUES (?, ?, 1e9) ON CONFLICT DO NOTHING", (digest, len(chunks)))
+            for position, data in enumerate(chunks):
+                insert = "INSERT INTO blob_chunks VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+                connection.execute(insert, (digest, position, data))
+            connection.execute("INSERT INTO run_files VALUES (?, ?, ?)", (run_id, name, digest))
 
 
 def told(database: Database) -> object:
@@ -66,6 +97,10 @@ def file(tmp_path: Path) -> Path:
     return database.path
 
 
+# The target already has one of the 24 reviews.
+ALL_OF_THE_FILE = "22 finished calls, 23 reviews, 1 sweep, 1 dismissal, 1 spending record, 2 file contents, 1 run"
+
+
 def moved(source: object, target: object, *more: str, cwd: Path) -> str:
     ended = codeloupe("store", "migrate", "--from", str(source), "--to", str(target), *more, cwd=cwd)
     assert ended.exit_code == 0, ended.stderr
@@ -83,16 +118,16 @@ def test_all_goes_to_a_server_and_back_and_is_the_same(
         seen, counts = told(one), counts_of(one)
     there = moved(one.path, postgres_url, cwd=tmp_path)
     back = moved(postgres_url, tmp_path / "two.sqlite3", "--quiet", cwd=tmp_path)
-    assert f"Copied: {reviews} finished calls, 1 dismissal, " in there.replace(",000", "000")
+    assert f"Copied: {reviews} finished calls, " in there.replace(",000", "000")
     assert "Verified" in there
     assert digests(there) == digests(back)
-    assert len(digests(there)) == 9
+    assert len(digests(there)) == len(stored_tables(schema_steps()))
     with PostgresDatabase(postgres_url) as server, SqliteDatabase(tmp_path / "two.sqlite3") as two:
         for database in (server, two):
             assert counts_of(database) == counts
             assert told(database) == seen
             # The claim stays behind, and what is saved next comes after all that was copied.
-            assert database.select("SELECT count(*) FROM claims") == [(0,)]
+            assert database.select("SELECT count(*) FROM leases") == [(0,)]
             DatabaseHistory(database).save(record(9_999))
             assert DatabaseHistory(database).list(HistoryQuery(limit=1)).entries[0].entry_id == identifier(9_999)
 
@@ -110,13 +145,13 @@ def test_what_the_target_has_stays_and_a_difference_is_told(
         words = ("store", "migrate", "--from", str(file.parent), "--to", place)
         before = codeloupe(*words, "--dry-run", cwd=tmp_path)
         assert (before.exit_code, "Nothing was changed." in before.stdout) == (0, True)
-        assert "Would copy: 22 finished calls, 1 dismissal, 23 reviews, 1 sweep." in before.stdout
+        assert f"Would copy: {ALL_OF_THE_FILE}." in before.stdout
         assert len(history.list(HistoryQuery(limit=100)).entries) == 2
         first = codeloupe(*words, cwd=tmp_path)
         assert first.exit_code == 3
         assert f"not verified: 1 entry is different in the target: review {identifier(3)}" in first.stderr
         assert "--replace" in first.stderr
-        assert "Copied: 22 finished calls, 1 dismissal, 23 reviews, 1 sweep." in first.stdout
+        assert f"Copied: {ALL_OF_THE_FILE}." in first.stdout
         # After what was there, in the order of the source.
         order = [entry.entry_id for entry in history.list(HistoryQuery(limit=100)).entries]
         copied = [entry.entry_id for entry in DatabaseHistory(source).list(HistoryQuery(limit=100)).entries]
@@ -135,7 +170,7 @@ def test_after_a_kill_the_same_command_goes_on(
     file: Path, postgres_url: str, tmp_path: Path, letter: bytes, word: bytes, spared: int
 ) -> None:
     with PostgresDatabase(postgres_url) as target, SqliteDatabase(file) as source:
-        for table in ("reviews", "sweeps", "results", "dismissals"):
+        for table in ("reviews", "sweeps", "results", "dismissals", "spending", "runs", "blobs"):
             target.change(f"DELETE FROM {table}")
         with proxy_before(postgres_url) as proxy:
             proxy.lose(letter, word, misfortune="swallow", spared=spared)
@@ -214,7 +249,7 @@ def test_others_may_use_both_sides_meanwhile(file: Path, postgres_url: str, *, b
             DatabaseHistory(at_source).save(record(number, named("new at the source")))
             DatabaseHistory(at_target).save(record(number + 5_000, named("new at the target")))
 
-        assert migrate(source, target, tell=save).is_verified
+        assert migrate(source, target, report=save).is_verified
         number = next(numbers)
         history = DatabaseHistory(target)
         assert history.get(identifier(2_000)) is None, "what came after the start is copied the next time"
@@ -254,22 +289,153 @@ def test_damaged_values_of_a_file_do_not_keep_the_rest_from_a_server(
 def test_an_entry_that_is_larger_than_a_batch_is_copied_in_pages(
     file: Path, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from codeloupe.store import migration  # noqa: PLC0415 - to make its batches small
+    from codeloupe.store import migration, migration_rows  # noqa: PLC0415 - to make its batches small
 
     monkeypatch.setattr(migration, "_BATCH_BYTES", 1)
-    for part in ("_FINDINGS", "_RAW_OUTPUTS", "_COMMITS"):
-        assert getattr(migration, part) in [part for kind in migration.KINDS for part in kind.parts]
-    small = [
-        migration._Kind(kind.table, kind.key, kind.columns, tuple(
-            migration._Part(part.table, part.owner, part.columns, part.order, 2) for part in kind.parts
-        ))
-        for kind in migration.KINDS
-    ]  # fmt: skip
-    monkeypatch.setattr(migration, "KINDS", tuple(small))
+    monkeypatch.setattr(migration, "PAGE_ROWS", 3)
+    monkeypatch.setattr(migration_rows, "PAGE_ROWS", 3)
+    monkeypatch.setattr(migration_rows, "SMALL_PAGE_ROWS", 2)
     with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
         done: Migrated = migrate(source, target)
         assert done.is_verified
         assert (told(target), counts_of(target)) == (told(source), counts_of(source))
+
+
+@pytest.mark.defect("M4")
+def test_spending_is_copied_from_server_to_server(postgres_url: str, other_postgres_url: str, tmp_path: Path) -> None:
+    with PostgresDatabase(postgres_url) as source, PostgresDatabase(other_postgres_url) as target:
+        spend(source, 12.5)
+        assert "Copied: 1 spending record." in moved(postgres_url, other_postgres_url, cwd=tmp_path)
+        assert target.select("SELECT * FROM spending") == source.select("SELECT * FROM spending")
+        target.change("UPDATE spending SET usd = 99")
+        assert migrate(source, target).different == ("spending 2026-11 all codex",)
+        assert target.select("SELECT usd FROM spending") == [(99.0,)]
+
+
+@pytest.mark.defect("M4")
+@each(
+    "statement, problem",
+    [
+        ("ALTER TABLE spending ADD COLUMN currency text", "the column currency of the table spending is unknown"),
+        ("ALTER TABLE spending RENAME COLUMN usd TO eur", "the column eur of the table spending is unknown"),
+        ("ALTER TABLE leases ADD COLUMN note text", "the column note of the table leases is unknown"),
+        ("CREATE TABLE more (a bigint)", "the table more is unknown"),
+        ("DROP TABLE spending", "the table spending is missing"),
+    ],
+)
+@pytest.mark.parametrize("changed", ["source", "target"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_unknown_tables_and_columns_are_refused_before_anything_is_copied(
+    postgres_server: str, tmp_path: Path, statement: str, problem: str, changed: str, kind: str
+) -> None:
+    with ExitStack() as stack:
+        file: Database = stack.enter_context(SqliteDatabase(tmp_path / "codeloupe.sqlite3"))
+        url = stack.enter_context(database_of(postgres_server))
+        server: Database = stack.enter_context(PostgresDatabase(url))
+        altered, other = (file, server) if kind == "sqlite" else (server, file)
+        source, target = (altered, other) if changed == "source" else (other, altered)
+        DatabaseLedger(source).put("k", result())
+        altered.change(statement)
+        with pytest.raises(StoreError, match=problem) as caught:
+            migrate(source, target)
+        assert altered.name in caught.value.message
+        assert "nothing was copied" in caught.value.hint
+        assert target.select("SELECT count(*) FROM results") == [(0,)]
+
+
+def test_a_column_of_another_type_and_another_key_are_refused(postgres_url: str, tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "codeloupe.sqlite3") as source, PostgresDatabase(postgres_url) as target:
+        target.change("ALTER TABLE spending DROP CONSTRAINT spending_pkey")
+        with pytest.raises(StoreError, match="the table spending has other keys"):
+            migrate(source, target)
+        target.change("ALTER TABLE spending ALTER COLUMN usd TYPE numeric")
+        with pytest.raises(StoreError, match="the column usd of the table spending has another type"):
+            migrate(source, target)
+
+
+def test_tables_of_a_later_schema_are_copied_without_new_code(postgres_url: str, tmp_path: Path) -> None:
+    remarks_table = (
+        "CREATE TABLE remarks (number bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,"
+        ' topic text COLLATE "C" NOT NULL REFERENCES topics (topic) ON DELETE CASCADE, remark bytea)'
+    )
+    step = SchemaStep(
+        "03_stored.sql",
+        (
+            'CREATE TABLE topics (topic text COLLATE "C" PRIMARY KEY, weight double precision)',
+            remarks_table,
+            "ALTER TABLE reviews ADD COLUMN topic text",
+        ),
+    )
+    steps = (*schema_steps(), step)
+    path = tmp_path / "codeloupe.sqlite3"
+    with SqliteDatabase(path, steps=steps) as source, PostgresDatabase(postgres_url, steps=steps) as target:
+        DatabaseHistory(source).save(record(1, named("a")))
+        source.change("UPDATE reviews SET topic = 'locks'")
+        source.change("INSERT INTO topics VALUES ('locks', 0.5)")
+        for remark in (b"one", b"two"):
+            source.change("INSERT INTO remarks (topic, remark) VALUES ('locks', ?)", (remark,))
+        assert migrate(source, target).is_verified
+        assert target.select("SELECT topic FROM reviews") == [("locks",)]
+        assert target.select("SELECT topic, remark FROM remarks ORDER BY number") == [
+            ("locks", b"one"),
+            ("locks", b"two"),
+        ]
+
+
+def test_every_table_of_entries_has_a_noun() -> None:
+    assert list(store._NOUNS) == [kind.name for kind in plan(schema_steps())]
+
+
+@pytest.mark.parametrize("busy", ["source", "target"])
+def test_a_run_in_use_is_not_copied_and_is_named(postgres_url: str, tmp_path: Path, busy: str) -> None:
+    with SqliteDatabase(tmp_path / "one.sqlite3") as source, PostgresDatabase(postgres_url) as target:
+        for run_id in ("run-1", "run-2"):
+            add_run(source, run_id)
+            if busy == "target":
+                add_run(target, run_id)
+                target.change("UPDATE runs SET state = ?", (b"other",))
+        side: Database = source if busy == "source" else target
+        take_run(side, "run-1")
+        words = ("store", "migrate", "--from", str(source.path), "--to", postgres_url, "--replace")
+        first = codeloupe(*words, cwd=tmp_path)
+        assert first.exit_code == 3
+        host = socket.gethostname()
+        assert f"Not copied: run run-1, because process {os.getpid()} on {host} is working on it." in first.stdout
+        assert "not verified: 1 run was not copied" in first.stderr
+        copied = target.select("SELECT run_id FROM runs WHERE state = ?", (b"state",))
+        assert copied == [("run-2",)]
+        side.change("DELETE FROM leases")
+        assert "Verified" in moved(source.path, postgres_url, "--replace", cwd=tmp_path)
+        assert counts_of(target) == counts_of(source)
+
+
+def take_run(database: Database, run_id: str) -> None:
+    with database.writing() as connection:
+        owner = str(this_process())
+        assert take_lease(connection, f"run {run_id}", owner, now=database.clock(), seconds=3600) is None
+
+
+def test_contents_that_both_sides_have_are_equal_whenever_they_were_stored(postgres_url: str, tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "one.sqlite3") as source, PostgresDatabase(postgres_url) as target:
+        for database in (source, target):
+            add_run(database, "run-1")
+        target.change("UPDATE blobs SET created_at = 7")
+        done = migrate(source, target)
+        assert done.is_verified
+        assert (sum(done.copied.values()), done.existing["blobs"]) == (0, 2)
+
+
+def test_jobs_that_are_not_copied_are_counted(postgres_url: str, tmp_path: Path) -> None:
+    with PostgresDatabase(postgres_url) as source:
+        for state in ("waiting", "running", "done"):
+            source.change(
+                "INSERT INTO jobs (queue, priority, rank, tenant, repository, request, state, owner, host, attempts,"
+                " failures, deaths, asked_at, progress, reason)"
+                " VALUES ('q', 0, 0, '', '', ?, ?, '', '', 0, 0, 0, 0, ?, '')",
+                (b"", state, b""),
+            )
+    printed = moved(postgres_url, tmp_path / "two.sqlite3", cwd=tmp_path)
+    assert "Jobs are not copied; the source has 2 that have not finished." in printed
 
 
 class TestUsage:
@@ -281,6 +447,7 @@ class TestUsage:
             assert shown.exit_code == 0
             assert re.search(rf"^place +{re.escape(place.partition('?')[0])}", shown.stdout)
             assert re.search(r"^schema +\d\nsize +[\d.,]+ .?B\nresults +\d+\n", shown.stdout, re.MULTILINE)
+            assert "at most 1 GB of finished calls (ledger_max_gb), none older than 90 days" in shown.stdout
         nothing = codeloupe("store", "show", cwd=tmp_path, environment={"CODELOUPE_HOME": str(tmp_path / "none")})
         assert (nothing.exit_code, "nothing is stored yet" in nothing.stdout) == (0, True)
         assert not (tmp_path / "none").exists()
@@ -292,8 +459,8 @@ class TestUsage:
         ended = codeloupe("store", "migrate", cwd=tmp_path, environment=environment)
         assert ended.exit_code == 0
         assert f"from  {file}\nto    {postgres_url}" in ended.stdout
-        assert "codeloupe: 22 of 48 entries copied\n" in ended.stderr
-        assert "codeloupe: 48 of 48 entries verified\n" in ended.stderr
+        assert "codeloupe: 22 of 52 entries copied\n" in ended.stderr
+        assert "codeloupe: 52 of 52 entries verified\n" in ended.stderr
 
     @each(
         "words, exit_code, said",

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from codeloupe.model.history import HistoryQuery
 from codeloupe.store import is_postgres, open_database
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database
-from codeloupe.store.ledger import DatabaseLedger, Owner
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.owner import Owner
 from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.store.schema import schema_steps
 from codeloupe.store.sqlite import DATABASE_NAME
 from tests.endings import comes_to_pass
 from tests.unit.store.history_samples import REPOSITORY, identifier
@@ -36,7 +39,8 @@ from pathlib import Path
 from codeloupe.model.agent import AgentResult
 from codeloupe.store import is_postgres, open_database
 from codeloupe.store import sqlite as sqlite_module
-from codeloupe.store.ledger import Owner, DatabaseLedger
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.owner import Owner
 
 def answer(key):
     return AgentResult(success=True, output=f"{key} from {os.getpid()}", agent="scripted", raw_output="x" * 2000)
@@ -45,6 +49,28 @@ place = sys.argv[1]
 database = open_database(place if is_postgres(place) else None, Path(place).parent)
 print("ready", flush=True)
 sys.stdin.readline()
+"""
+# A program of the next version: its schema has one more step.
+_USE_SCHEMA = """
+import sys
+from codeloupe.errors import StoreError
+from codeloupe.model.agent import AgentResult
+from codeloupe.store.ledger import DatabaseLedger
+from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.store.schema import schema_steps
+from codeloupe.store.schema import SchemaStep, schema_steps
+
+steps = schema_steps()
+if sys.argv[2] == "next":
+    steps = (*steps, SchemaStep("03_next.sql", ("CREATE TABLE next (a bigint)", "INSERT INTO next VALUES (1)")))
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    with PostgresDatabase(sys.argv[1], steps=steps) as database:
+        DatabaseLedger(database).put(sys.argv[3], AgentResult(success=True, output="", agent="a"))
+        print("schema", database.schema())
+except StoreError as error:
+    print(error.message, "|", error.hint)
 """
 _BUY_EACH_ONCE = f"""{_BEGIN}
 if sys.argv[3] == "shared":
@@ -192,6 +218,53 @@ def ended(script: str, place: str, *arguments: tuple[object, ...]) -> list[str]:
     return [printed for printed, _, _ in told]
 
 
+def without_schema(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA codeloupe CASCADE")
+
+
+@pytest.mark.defect("W2")
+@pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=pytest.mark.soak)])
+def test_processes_that_meet_an_empty_database_all_work(postgres_url: str, rounds: int) -> None:
+    for _ in range(rounds):
+        without_schema(postgres_url)
+        programs = [("this", number) for number in range(4)]
+        assert ended(_USE_SCHEMA, postgres_url, *programs) == [f"schema {len(schema_steps())}\n"] * 4
+
+
+def test_a_newer_program_upgrades_the_schema_while_several_start(postgres_url: str) -> None:
+    stored = ended(_USE_SCHEMA, postgres_url, ("this", "before"))
+    assert stored == [f"schema {len(schema_steps())}\n"]
+    programs = [("next", number) for number in range(4)]
+    assert ended(_USE_SCHEMA, postgres_url, *programs) == [f"schema {len(schema_steps()) + 1}\n"] * 4
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT a FROM codeloupe.next").fetchall() == [(1,)]
+        assert connection.execute("SELECT count(*) FROM codeloupe.results").fetchall() == [(5,)]
+
+
+def test_an_older_program_is_refused_and_changes_nothing(postgres_url: str) -> None:
+    ended(_USE_SCHEMA, postgres_url, ("next", "new"))
+    known = len(schema_steps())
+    for printed in ended(_USE_SCHEMA, postgres_url, *[("this", number) for number in range(2)]):
+        assert f"was written by a newer codeloupe (schema {known + 1}; this version supports up to {known})" in printed
+        assert "use the newer codeloupe; the database was not changed" in printed
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT key FROM codeloupe.results").fetchall() == [("new",)]
+        assert connection.execute("SELECT max(step) FROM codeloupe.schema_steps").fetchall() == [(known + 1,)]
+
+
+@pytest.mark.defect("W2")
+def test_old_and_new_programs_that_meet_an_empty_database_agree(postgres_url: str) -> None:
+    without_schema(postgres_url)
+    programs = [("this", 1), ("next", 2), ("this", 3), ("next", 4)]
+    printed = ended(_USE_SCHEMA, postgres_url, *programs)
+    known = len(schema_steps())
+    assert [printed[1], printed[3]] == [f"schema {known + 1}\n"] * 2
+    for older in (printed[0], printed[2]):
+        # An older program that came first has created its tables, and the newer ones have upgraded them.
+        assert older.startswith("schema ") or "was written by a newer codeloupe" in older
+
+
 def assert_whole(database: Database) -> None:
     if isinstance(database, PostgresDatabase):
         return
@@ -213,7 +286,7 @@ def test_processes_that_buy_at_once_buy_each_call_exactly_once(place: str, disk:
     if journal:
         assert Path(place).read_bytes()[18] == (2 if journal == "wal" else 1)
     with opened(place) as database:
-        counts = "SELECT (SELECT count(*) FROM results), (SELECT count(*) FROM claims)"
+        counts = "SELECT (SELECT count(*) FROM results), (SELECT count(*) FROM leases)"
         assert database.select(counts) == [(keys, 0)]
         assert_whole(database)
 

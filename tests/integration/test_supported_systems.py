@@ -13,7 +13,7 @@ from codeloupe.agents.gemini.agent import GeminiAgent
 from codeloupe.cli.main import build_parser
 from codeloupe.git.command import MINIMUM_VERSION, WANTED_VERSION
 from codeloupe.model.agent import AGENT_NAMES
-from codeloupe.store.postgres import OLDEST_SERVER
+from codeloupe.store.postgres_upgrade import OLDEST_SERVER
 from codeloupe.system.postgres_server import installed_programs
 from tests.documentation_pages import DOCS, PROJECT
 from tests.fresh_install import Install

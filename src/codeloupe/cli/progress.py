@@ -265,7 +265,9 @@ class ProgressDisplay(Display):
         # What the live line says of a call: what it reads, and what holds it up.
         is_shown = isinstance(event, agent.ToolUsed | agent.AttemptFailed | agent.QuotaEnded | agent.FellBack)
         self._doing = one_line(f"{unit}: {_describe(event)}") if is_shown else ""
-        if _holds_up(event):
+        if isinstance(event, agent.DatabaseUnreachable | agent.DatabaseReachable):
+            self.tell(f"note: {_describe(event)}")
+        elif _holds_up(event):
             self.tell(f"warning: {unit}: {_agent_of(event)}: {_describe(event)}")
         # Several agents may review a unit of the same name.
         call = (unit, _agent_of(event))
@@ -401,6 +403,8 @@ def one_line(words: str) -> str:
 
 
 def _agent_of(event: agent.AgentEvent) -> str:
+    if isinstance(event, agent.DatabaseUnreachable | agent.DatabaseReachable):
+        return ""
     return event.to_agent if isinstance(event, agent.FellBack) else event.agent
 
 
@@ -411,7 +415,7 @@ def _holds_up(event: agent.AgentEvent) -> bool:
     return isinstance(event, agent.QuotaEnded | agent.FellBack)
 
 
-def _describe(event: agent.AgentEvent) -> str:
+def _describe(event: agent.AgentEvent) -> str:  # noqa: C901 - one case for each kind of event
     match event:
         case agent.AgentStarted(model=model, label=label):
             text = f"asked{f' for {model}' if model else ''}{f' ({label})' if label else ''}"
@@ -432,6 +436,8 @@ def _describe(event: agent.AgentEvent) -> str:
             text = f"its quota ended; it {opens}{', waiting for it' if event.waiting else ''}"
         case agent.FellBack():
             text = f"takes over from {event.from_agent}: {event.reason}"
+        case agent.DatabaseUnreachable() | agent.DatabaseReachable():
+            text = event.summary
         case agent.AgentFinished():
             outcome = "answered" if event.success else "gave no answer"
             source = " (from an earlier call)" if event.from_ledger else ""

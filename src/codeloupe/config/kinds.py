@@ -238,6 +238,7 @@ BOOLEAN = Kind(
 WHOLE_NUMBER = whole_number(1_000_000_000)
 PASSES = whole_number(10)
 SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)
+GIGABYTES = Kind("a number of gigabytes above 0", _above_zero, _ABOVE_ZERO, float)
 DOLLARS = Kind("an amount in dollars above 0", _above_zero, _ABOVE_ZERO, float)
 TEXT = Kind("a string", _text, _SOME_TEXT, str.strip, is_text=True)
 BRANCH = Kind("a branch name (string)", _branch, _SOME_TEXT, str.strip, is_text=True)

@@ -281,6 +281,13 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
         "and jobs. Not set: one SQLite file on this machine.",
         user_only=True,
     )
+    ledger_max_gb: float = _setting(
+        1.0,
+        kinds.GIGABYTES,
+        "The maximum size of all stored answers of agents, in gigabytes. Once an hour, answers older than 90 days are "
+        "deleted, and then the oldest ones until the rest fits.",
+        user_only=True,
+    )
     shared_concurrency: int | None = _limit(
         "The maximum number of concurrent requests for one agent with one key, across all processes that share the "
         "`database`. Not set: no limit until the service reports overload.",

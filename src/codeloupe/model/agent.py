@@ -248,6 +248,38 @@ class FellBack(EventBase, frozen=True):
     reason: str
 
 
+class DatabaseUnreachable(EventBase, frozen=True):
+    """The shared database cannot store answers. `answers` of them are stored on this machine.
+
+    They are moved to the database as soon as it can store them. `reason` says why it cannot. `is_reached` is true for
+    a database that responds and cannot store anything, for example because its disk is full.
+    """
+
+    since: datetime
+    answers: int
+    reason: str
+    is_reached: bool = False
+
+    @property
+    def summary(self) -> str:
+        """A line for the user."""
+        state = "cannot store answers" if self.is_reached else "unreachable"
+        noun = "answer" if self.answers == 1 else "answers"
+        return f"database {state} since {self.since:%H:%M:%S}, {self.answers:,} {noun} stored locally"
+
+
+class DatabaseReachable(EventBase, frozen=True):
+    """The shared database can store answers again. It now has the `answers` that were stored on this machine."""
+
+    answers: int
+
+    @property
+    def summary(self) -> str:
+        """A line for the user."""
+        noun = "answer" if self.answers == 1 else "answers"
+        return f"database reachable again; {self.answers:,} {noun} stored"
+
+
 class AgentFinished(EventBase, frozen=True):
     """A call finished, successfully or not. `stored` says whether the answer is in the ledger."""
 
@@ -261,7 +293,8 @@ class AgentFinished(EventBase, frozen=True):
 
 
 _OfAttempt = AttemptStarted | AttemptFailed | TurnTaken | ToolUsed | TokensSpent
-AgentEvent = AgentStarted | _OfAttempt | QuotaEnded | FellBack | AgentFinished
+_OfLedger = DatabaseUnreachable | DatabaseReachable
+AgentEvent = AgentStarted | _OfAttempt | QuotaEnded | FellBack | _OfLedger | AgentFinished
 
 
 class Usage(Struct, frozen=True, kw_only=True):

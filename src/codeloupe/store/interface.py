@@ -1,6 +1,7 @@
-"""What is kept between runs: finished calls, reviews with what people said about findings, and runs of pipelines.
+"""The interfaces of the store: a database, the ledger, the history and the runs of pipelines.
 
-Nothing here names a database. All is safe between processes, durable when a call returns, and raises StoreError.
+They do not depend on a kind of database. Methods are safe between processes, durable when they return, and raise
+StoreError.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 if TYPE_CHECKING:
     from codeloupe.model import history as model
-    from codeloupe.model.agent import AgentResult
+    from codeloupe.model.agent import AgentResult, DatabaseReachable, DatabaseUnreachable
     from codeloupe.model.finding import Finding
     from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
     from codeloupe.model.sweep import CommitReview
     from codeloupe.store.runs import Holder
+    from codeloupe.store.schema import SchemaStep
 
 
 _Answer = TypeVar("_Answer")
@@ -26,23 +28,23 @@ _Store = TypeVar("_Store", bound="_InDatabase")
 
 
 class Rows(Protocol):
-    """What a statement gave."""
+    """The result of a statement."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows it touched."""
+        """The number of changed rows."""
 
     def fetchone(self) -> Any:
-        """The next row, or None."""
+        """Return the next row, or None."""
 
     def fetchall(self) -> list[Any]:
-        """All rows that are left."""
+        """Return all remaining rows."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
 
 class Connection(Protocol):
-    """Runs statements in which a question mark is a value; whatever the model allows can be one."""
+    """Run statements in which a question mark is a value. Every value of the model is accepted."""
 
     def execute(self, sql: str, parameters: Sequence[object] = ..., /) -> Rows:
         """Run one statement."""
@@ -52,15 +54,17 @@ class Connection(Protocol):
 
 
 class Database(Protocol):
-    """Where ledger and history keep their tables: safe between threads, processes and, if shared, machines.
+    """The tables of the store, safe between threads, processes and, if shared, machines.
 
-    `name` is for messages, and holds no password. In the words of this database `week` is the Monday of the week of
-    `saved_at`, and `findings_of_reviews` joins both in the order in which trends are counted fastest.
+    `name` is for messages and contains no password. `week` is an SQL expression for the Monday of the week of
+    `saved_at`. `findings_of_reviews` joins both tables in the order in which trends are counted fastest. `steps` is the
+    schema that the program knows.
     """
 
     week: str
     findings_of_reviews: str
     is_shared: bool
+    steps: tuple[SchemaStep, ...]
 
     @property
     def name(self) -> str:
@@ -71,43 +75,46 @@ class Database(Protocol):
         """Return when the server was started, in seconds since 1970; 0 for a file."""
 
     def clock(self) -> float:
-        """Now, in seconds since 1970, the same for all who use this database."""
+        """Return the time in seconds since 1970, the same for all users of this database."""
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """A connection for one statement that reads."""
+        """Yield a connection for one statement that reads."""
 
     def snapshot(self) -> AbstractContextManager[Connection]:
-        """A connection for several statements that read, to which nothing changes meanwhile."""
+        """Yield a connection for several statements that read the same state."""
 
     def writing(self, about: str = "") -> AbstractContextManager[Connection]:
-        """A connection in a transaction, durable when the block ends; of those `about` the same, one at a time."""
+        """Yield a connection in a transaction. Only one of those `about` the same text runs at a time."""
 
     def select(self, statement: str, values: Sequence[object] = ...) -> list[Any]:
-        """The rows of one statement."""
+        """Return the rows of one statement."""
 
     def change(self, statement: str, values: Sequence[object] = ...) -> int:
-        """Make one change, durably; how many rows it touched."""
+        """Make one change durably and return the number of changed rows."""
 
     def persist(self, step: Callable[[], _Answer]) -> _Answer:
-        """Run a step, and again while the database is only away for a moment; so it must bear being run twice."""
+        """Run a step and retry it during an outage. The step must be idempotent."""
+
+    def once(self) -> AbstractContextManager[None]:
+        """Let the steps of this thread fail at once, instead of waiting for the end of an outage."""
 
     def check(self) -> None:
-        """Raises StoreError when it cannot be read, or not be written."""
+        """Raise StoreError if the database cannot be read or written."""
 
     def is_made(self) -> bool:
-        """Whether it is there with our tables; nothing is made for that."""
+        """Return whether the database has our tables, without creating them."""
 
     def schema(self) -> int:
-        """How many steps of our schema were applied."""
+        """Return how many steps of the schema were applied."""
 
     def size_bytes(self) -> int:
-        """How much room all that is stored takes."""
+        """Return the size of all stored data."""
 
     def give_back_room(self) -> None:
-        """Return what removed rows took, where nobody else does so."""
+        """Free the space of deleted rows, if the database does not do so itself."""
 
     def close(self) -> None:
-        """Let go of it; the next use opens it again."""
+        """Close the database. The next use opens it again."""
 
     def __enter__(self) -> Self: ...
 
@@ -122,7 +129,7 @@ class _InDatabase(Protocol):
 def persistent(
     method: Callable[Concatenate[_Store, _Given], _Answer],
 ) -> Callable[Concatenate[_Store, _Given], _Answer]:
-    """Let a method of a store outlast a database that is away for a moment; it must bear being run twice."""
+    """Let a method of a store retry during an outage of its database. The method must be idempotent."""
 
     @wraps(method)
     def run(store: _Store, /, *arguments: _Given.args, **named: _Given.kwargs) -> _Answer:
@@ -132,19 +139,27 @@ def persistent(
 
 
 class Ledger(Protocol):
-    """Finished calls by content key: what was paid for is never bought again. Safe between processes."""
+    """Finished calls by content key, so that no answer is paid for twice. Safe between processes.
+
+    `last_event` is the newest change of its database for the user, or None.
+    """
+
+    last_event: DatabaseUnreachable | DatabaseReachable | None
 
     def get(self, key: str) -> AgentResult | None:
-        """A finished call, or None."""
+        """Return a finished call, or None."""
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
-        """Claim a key for buying; False while another process holds a claim that has not run out."""
+        """Claim a key before a call. False while another process has a claim that has not expired."""
 
     def renew(self, key: str, *, lease_seconds: float) -> None:
         """Extend our own claim."""
 
-    def put(self, key: str, result: AgentResult) -> None:
-        """Store a result durably and end our claim; to be called before the result is used."""
+    def put(self, key: str, result: AgentResult) -> bool:
+        """Store a result durably and end our claim, before the result is used.
+
+        Return whether the database has it; otherwise it is on this machine, and moved to the database later.
+        """
 
     def release(self, key: str) -> None:
         """End our claim without a result."""

@@ -1,36 +1,41 @@
-"""Finished agent calls by content key: what was paid for is never bought again. The caller has redacted it."""
+"""The ledger: finished agent calls by content key, so that no answer is paid for twice. The caller redacts them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 
 from codeloupe.errors import StoreError
-from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent import AgentRequest, AgentResult, DatabaseReachable, DatabaseUnreachable
 from codeloupe.store.interface import Database, persistent
 from codeloupe.store.leases import check_seconds, read_lease, release_lease, remove_expired, renew_lease, take_lease
 from codeloupe.store.maintenance import is_due
 from codeloupe.store.owner import Owner, this_process
 from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpack
 
-# Raised when the fields of a key, or what they mean, change: old results are then no longer found.
+# Increased if the fields of a key or their meaning change. Results with old keys are then no longer found.
 _FORMAT = 2
 CALL_VERSION = "1"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _SECONDS_PER_DAY = 86_400
-# Pruning reads the whole index, so it is not done for every process.
+# Pruning reads a whole index, so it is done once in this time for all users of a database.
 _PRUNE_SECONDS = 3600.0
+MAX_AGE_DAYS = 90.0
+MAX_GB = 1.0
+_BYTES_PER_GB = 1024**3
+_COLUMNS = "key, created_at, size_bytes, agent, model, cost_usd, payload"
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """Who is asked: agent, model and the address that answers, where known; and whose files the question is about."""
+    """The agent, its model, the address of its service if known, and whether the files are trusted."""
 
     agent: str
     model: str | None
@@ -46,11 +51,11 @@ def content_key(
     tree: str | None = None,
     extra: Mapping[str, str] = _NOTHING,
 ) -> str:
-    """The SHA-256, in hex, of all that shapes the answer to a request: equal exactly when all of it is equal.
+    """Return the SHA-256, in hex, of everything that shapes the answer to a request.
 
-    `version` is that of the prompts; `tree` names the content of the working directory, for agents that can read files.
-    Left out are labels, paths, timeouts, attempts and the money limit, by which no agent answers differently. The turn
-    limit is in: some agents see it and answer with what they have.
+    `version` is that of the prompts. `tree` names the content of the working directory, for agents that can read files.
+    Labels, paths, timeouts, attempts and the money limit do not shape an answer. The turn limit does, because some
+    agents see it and answer with the results so far.
     """
     shaping = {
         "format": _FORMAT,
@@ -68,14 +73,14 @@ def content_key(
     if request.accept_any_output:
         # A caller that wants a checked answer must not get an unchecked one.
         shaping["accept_any_output"] = True
-    # JSON quotes every text, so no two fields can run into each other. Names inside a schema keep their order: a
-    # model writes its answer in that order. Surrogates pass one by one, so that half a character is no crash.
+    # JSON quotes every text, so two fields cannot be confused. Names inside a schema keep their order, because a model
+    # writes its answer in that order. Surrogates are encoded one by one, so that half a character is not an error.
     text = json.dumps(shaping, ensure_ascii=False, separators=(",", ":"), default=dict)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_repeatable(request: AgentRequest) -> bool:
-    """Whether a stored answer may be used instead of the call: not where it changes files or resumes a session."""
+    """Return whether a stored answer may replace the call: not if it changes files or resumes a session."""
     return not request.permission_mode.may_write and request.resume_session is None
 
 
@@ -87,10 +92,23 @@ class StoredCall(Struct, frozen=True):
     cost_usd: float | None
 
 
-class DatabaseLedger:
-    """The ledger in a database, with claims of its own; the first `put` also keeps it within its limits.
+class LedgerRow(Struct, frozen=True):
+    """A finished call as it is stored. `payload` is the packed result."""
 
-    Time is that of the database, so that machines whose clocks differ agree on when a claim ends.
+    key: str
+    created_at: float
+    size_bytes: int
+    agent: str
+    model: str | None
+    cost_usd: float | None
+    payload: bytes
+
+
+class DatabaseLedger:
+    """The ledger in a database. Methods raise StoreError.
+
+    Times are those of the database, so that machines with different clocks agree on the end of a claim. Once an hour,
+    `put` removes calls that are older than `max_age_days`, and then the oldest ones until the rest has `max_gb`.
     """
 
     def __init__(
@@ -98,21 +116,23 @@ class DatabaseLedger:
         database: Database,
         *,
         clock: Callable[[], float] | None = None,
-        max_age_days: float = 90.0,
-        max_bytes: int = 1024**3,
+        max_age_days: float = MAX_AGE_DAYS,
+        max_gb: float = MAX_GB,
         owner: Owner | None = None,
     ) -> None:
         self.database = database
+        self.last_event: DatabaseUnreachable | DatabaseReachable | None = None
         self._claims: dict[str, str] = {}
         self._clock = clock or database.clock
-        self._limits = max_age_days, max_bytes
-        self._is_pruned = False
+        self._max_age_days = max_age_days
+        self._max_bytes = int(max_gb * _BYTES_PER_GB)
+        self._prune_after = -math.inf
         self._owner = owner or this_process()
         self._missed: set[str] = set()
 
     @persistent
     def get(self, key: str) -> AgentResult | None:
-        """A finished call, marked as `from_ledger`, or None."""
+        """Return a finished call, marked as `from_ledger`, or None."""
         rows = self.database.select("SELECT payload FROM results WHERE key = ?", (key,))
         if not rows:
             self._missed.add(key)
@@ -125,9 +145,9 @@ class DatabaseLedger:
             raise StoreError(message, hint="run it with --fresh; the new result replaces this one") from error
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
-        """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers."""
+        """Claim a key before a call. False while it is claimed, also by another task of this process."""
         check_seconds(lease_seconds)
-        # Of this attempt alone: if the connection is lost, it knows by this whether its claim got through.
+        # A name for this attempt alone. After a lost connection it shows whether the attempt was successful.
         owner = f"{self._owner}.{secrets.token_hex(4)}"
         is_ours = self._claim(key, owner, lease_seconds)
         if is_ours:
@@ -139,7 +159,8 @@ class DatabaseLedger:
         name = _lease_name(key)
         with self.database.writing(name) as connection:
             found = connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
-            # Another process may have finished the call since `get` missed it. Who did not ask wants it bought again.
+            # Another process may have finished the call since `get` missed it. A caller that did not use `get` wants a
+            # new answer.
             if found is not None and key in self._missed:
                 return False
             return take_lease(connection, name, owner, now=self._clock(), seconds=lease_seconds) is None
@@ -152,42 +173,68 @@ class DatabaseLedger:
 
     @persistent
     def renew(self, key: str, *, lease_seconds: float) -> None:
-        """Extend our own claim. One that ran out and went to another stays with it: our call is under way anyway."""
+        """Extend our own claim. A claim that expired and was taken by another owner is not changed."""
         check_seconds(lease_seconds)
         with self.database.writing() as connection:
             owner = self._claims.get(key, "")
             renew_lease(connection, _lease_name(key), owner, now=self._clock(), seconds=lease_seconds)
 
-    @persistent
-    def put(self, key: str, result: AgentResult) -> None:
-        """Store a result durably and end our claim, in one transaction; it replaces one that is there."""
+    def put(self, key: str, result: AgentResult) -> bool:
+        """Store a result durably, replace an earlier one, and end our claim, all in one transaction. Return True."""
+        self.put_row(self._row(key, result))
+        return True
+
+    def _row(self, key: str, result: AgentResult) -> LedgerRow:
         try:
             document = {**asdict(result), "usage": asdict(result.usage)}
             payload = pack(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
         except (TypeError, ValueError, RecursionError) as error:
             message = f"cannot store the result of {result.agent}: a value in it is not valid JSON ({error})"
             raise StoreError(message, hint="it was used, but not stored") from error
-        row = (key, self._clock(), len(payload), result.agent, result.model, result.total_cost_usd, payload)
-        with self.database.writing(_lease_name(key)) as connection:
+        return LedgerRow(
+            key=key,
+            created_at=self._clock(),
+            size_bytes=len(payload),
+            agent=result.agent,
+            model=result.model,
+            cost_usd=result.total_cost_usd,
+            payload=payload,
+        )
+
+    @persistent
+    def put_row(self, row: LedgerRow) -> None:
+        """Do the same with a row, such as one from another ledger."""
+        with self.database.writing(_lease_name(row.key)) as connection:
             connection.execute(
-                "INSERT INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET created_at = excluded.created_at,"
+                f"INSERT INTO results ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
+                " ON CONFLICT (key) DO UPDATE SET created_at = excluded.created_at,"
                 " size_bytes = excluded.size_bytes, agent = excluded.agent, model = excluded.model,"
                 " cost_usd = excluded.cost_usd, payload = excluded.payload",
-                row,
+                astuple(row),
             )
-            release_lease(connection, _lease_name(key), self._claims.get(key, ""))
-        self._missed.discard(key)
-        if not self._is_pruned:
-            self._is_pruned = True
-            # The result is stored. What could not be removed now is removed by the next run, and what is wrong with
-            # the file is reported by the next call that needs it.
-            with suppress(StoreError):
-                if is_due(self.database, "prune the ledger", every_seconds=_PRUNE_SECONDS):
-                    self._prune(*self._limits)
+            release_lease(connection, _lease_name(row.key), self._claims.get(row.key, ""))
+        self._missed.discard(row.key)
+        # The result is stored. Pruning that fails now is done by a later `put`.
+        with suppress(StoreError):
+            self._prune_if_due()
+
+    def count(self) -> int:
+        """Return the number of stored calls."""
+        return int(self.database.select("SELECT count(*) FROM results")[0][0])
+
+    def oldest_row(self) -> LedgerRow | None:
+        """Return the call that was stored first, or None."""
+        rows = self.database.select(f"SELECT {_COLUMNS} FROM results ORDER BY created_at, key LIMIT 1")  # noqa: S608 - ours
+        if not rows:
+            return None
+        return LedgerRow(*rows[0])
+
+    def remove_row(self, row: LedgerRow) -> None:
+        """Remove a stored call, unless it was replaced since it was read."""
+        self.database.change("DELETE FROM results WHERE key = ? AND created_at = ?", (row.key, row.created_at))
 
     def calls_to(self, agent: str, *, limit: int = 200) -> list[StoredCall]:
-        """Return the newest calls to an agent; one that cannot be read is skipped."""
+        """Return the newest calls to an agent. A call that cannot be read is skipped."""
         rows = self.database.select(
             "SELECT model, cost_usd, payload FROM results WHERE agent = ? ORDER BY created_at DESC LIMIT ?",
             (agent, limit),
@@ -201,17 +248,24 @@ class DatabaseLedger:
 
     @persistent
     def release(self, key: str) -> None:
-        """End our claim without a result; a claim of another stays."""
+        """End our claim without a result. A claim of another owner is not changed."""
         with self.database.writing() as connection:
             release_lease(connection, _lease_name(key), self._claims.get(key, ""))
 
-    def _prune(self, max_age_days: float, max_bytes: int) -> None:
-        """Remove what is too old, then the oldest until the rest fits."""
+    def _prune_if_due(self) -> None:
         now = self._clock()
+        if now < self._prune_after:
+            return
+        self._prune_after = now + _PRUNE_SECONDS
+        if is_due(self.database, "prune the ledger", every_seconds=_PRUNE_SECONDS):
+            self._prune(now)
+
+    def _prune(self, now: float) -> None:
+        """Remove calls that are too old, and then the oldest ones until the rest fits."""
         removed = self.database.change(
             "DELETE FROM results WHERE created_at < ? OR key IN (SELECT key FROM (SELECT key, sum(size_bytes)"
             " OVER (ORDER BY created_at DESC, key DESC) AS total FROM results) AS sums WHERE total > ?)",
-            (now - max_age_days * _SECONDS_PER_DAY, max_bytes),
+            (now - self._max_age_days * _SECONDS_PER_DAY, self._max_bytes),
         )
         if removed:
             self.database.give_back_room()

@@ -1,11 +1,12 @@
-"""A shared database on a Postgres server: connections kept at hand, schema brought up to date, failures explained.
+"""A shared database on a Postgres server: pooled connections, patience during an outage, failures explained.
 
-Everything of ours is in one schema of that database, so that it can be one that is there already. Calls are synchronous
-and may come from any thread. A connection that was idle while the server restarted is replaced unnoticed; what was
-lost in the middle of a transaction raises StoreUnavailable, which `persist` answers by trying again. A server that says
-nothing ends in an error too, and whoever is interrupted does not wait for it.
+All tables are in one schema, so that the database may also contain those of other programs. Calls are synchronous and
+may come from any thread. A connection that was lost while it was idle is replaced. One that is lost in a transaction
+raises StoreUnavailable, and `persist` retries. A server that does not respond ends in an error too, and a cancelled
+call does not wait for it.
 
-Nothing is set for a session, only for a transaction: behind a pooler such as pgbouncer each may meet another session.
+Settings are made for a transaction, never for a session, because each transaction behind a pooler such as pgbouncer may
+run in another session.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import sql
+from psycopg.errors import ConnectionFailure
 
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store import without_password
 from codeloupe.store.postgres_connection import PatientConnection, Session, explained, explanation, parameters_of
+from codeloupe.store.postgres_upgrade import SCHEMA, applied_steps, check_server, upgrade
 from codeloupe.store.schema import SchemaStep, schema_steps
 from codeloupe.system.process import is_abandoned
 
+__all__ = ["SCHEMA", "PostgresDatabase"]
+
 _Answer = TypeVar("_Answer")
-SCHEMA = "codeloupe"
-OLDEST_SERVER = 130000
-# Names the lock under which a schema is made or changed; any number that nobody else uses.
-_MIGRATING = 0x636C6F75
-# How long to wait for what needs no work: a server that takes longer is stuck.
-_AT_ONCE_SECONDS = 15.0
-# An index over a large table takes its time.
-_MIGRATING_SECONDS = 3600.0
+# The longest wait for a response that needs no work; a server that takes longer hangs.
+_RESPONSE_SECONDS = 15.0
+# Creating an index over a large table takes long.
+_UPGRADE_SECONDS = 3600.0
 _TIMES = (
     b"SELECT extract(epoch FROM clock_timestamp())::double precision,"
     b" extract(epoch FROM pg_postmaster_start_time())::double precision"
@@ -42,13 +43,15 @@ _TIMES = (
 
 
 class PostgresDatabase:
-    """The tables of ledger and history on a server, for many machines; touched with the first use.
+    """The tables on a server, for many machines. The first use connects.
 
-    `patience_seconds` is how long a server that was there before is waited for. One that cannot be reached at the first
-    use is an error at once: the URL may be wrong. `silence_seconds` is how long a statement may go without an answer.
+    An outage begins with the first failed attempt to reach the server, and ends when the server answers. Until an
+    outage has lasted `patience_seconds`, steps wait for its end; after that they fail at once. A server that cannot be
+    reached at the first use is an error at once, because the URL may be wrong. `silence_seconds` is how long a
+    statement may run without a response. `steps` is the schema that this program knows.
     """
 
-    # As in SQLite: a damaged time, which no calendar has, must not end the counting of all others.
+    # As in SQLite: one damaged time outside the calendar must not prevent the counting of all others.
     week = (
         "to_char(date_trunc('week', to_timestamp(least(greatest(saved_at, 0.0), 253400000000.0)) AT TIME ZONE 'UTC'),"
         " 'YYYY-MM-DD')"
@@ -57,9 +60,16 @@ class PostgresDatabase:
     is_shared = True
 
     def __init__(
-        self, url: str, *, patience_seconds: float = 60.0, silence_seconds: float = 120.0, most_connections: int = 8
+        self,
+        url: str,
+        *,
+        patience_seconds: float = 60.0,
+        silence_seconds: float = 120.0,
+        most_connections: int = 8,
+        steps: Sequence[SchemaStep] | None = None,
     ) -> None:
         self.url = url
+        self.steps = schema_steps() if steps is None else tuple(steps)
         self._patience_seconds = patience_seconds
         self._silence_seconds = silence_seconds
         self._places = threading.BoundedSemaphore(most_connections)
@@ -69,8 +79,9 @@ class PostgresDatabase:
         self._was_reached = False
         self._ahead = 0.0
         self._up_since = 0.0
-        # Until when what this thread does is tried again.
-        self._until = threading.local()
+        self._outage_began: float | None = None
+        # The time until which the steps of a thread are retried.
+        self._thread = threading.local()
 
     @property
     def name(self) -> str:
@@ -78,13 +89,13 @@ class PostgresDatabase:
         return without_password(self.url)
 
     def clock(self) -> float:
-        """The server's time, as of the last connection that was made."""
+        """Return the server's time, as of the newest connection."""
         self._reach()
         return _uptime() + self._ahead
 
     @property
     def up_since(self) -> float:
-        """Return when the server was started, as of the last connection that was made."""
+        """Return when the server was started, as of the newest connection."""
         self._reach()
         return self._up_since
 
@@ -94,44 +105,66 @@ class PostgresDatabase:
                 pass
 
     def persist(self, step: Callable[[], _Answer]) -> _Answer:
-        """Run a step, again while the server is away; so it must bear being run twice. Raises StoreError."""
+        """Run a step and retry it during an outage; the step must be idempotent. Raise StoreError."""
         with self._deadline() as deadline:
             while True:
                 try:
                     return step()
                 except StoreUnavailable:
-                    if not self._was_reached or time.monotonic() >= deadline or not _slept():
+                    if not self._was_reached or not _may_retry(deadline):
                         raise
 
     @contextmanager
+    def once(self) -> Iterator[None]:
+        """Let the steps of this thread fail at once if the server cannot be reached."""
+        with self._retrying_until(time.monotonic()):
+            yield
+
+    @contextmanager
     def _deadline(self) -> Iterator[float]:
-        """Until when to try: one within another has no time of its own."""
-        outer = getattr(self._until, "deadline", None)
-        self._until.deadline = outer or time.monotonic() + self._patience_seconds
+        """Yield until when to retry. A step within another step shares its patience."""
+        deadline: float | None = getattr(self._thread, "deadline", None)
+        if deadline is not None:
+            yield deadline
+            return
+        began = self._outage_began
+        if began is None:
+            began = time.monotonic()
+        deadline = began + self._patience_seconds
+        with self._retrying_until(deadline):
+            yield deadline
+
+    @contextmanager
+    def _retrying_until(self, deadline: float) -> Iterator[None]:
+        outer = getattr(self._thread, "deadline", None)
+        self._thread.deadline = deadline
         try:
-            yield self._until.deadline
+            yield
         finally:
-            self._until.deadline = outer
+            self._thread.deadline = outer
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A connection for one statement that reads."""
+        """Yield a connection for one statement that reads."""
         with self._transaction("READ COMMITTED READ ONLY") as session:
             yield session
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
-        """A connection for several statements that read, to which nothing changes meanwhile."""
+        """Yield a connection for several statements that read the same state."""
         with self._transaction("REPEATABLE READ READ ONLY") as session:
             yield session
 
     @contextmanager
     def writing(self, about: str = "") -> Iterator[Session]:
-        """A connection in a transaction, on the server's disk when the block ends; of those `about` the same, one."""
-        # The locks of a machine that is gone must not be held for as long as its connection looks alive.
+        """Yield a connection in a transaction, which is durable when the block ends.
+
+        Only one of the transactions `about` the same text runs at a time.
+        """
+        # A machine that was switched off must not keep its locks for as long as its connection looks alive.
         with self._transaction("READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout TO 60000") as session:
             if about:
-                # One that stands still meanwhile, as a stopped process does, must not hold up all others.
+                # A process that was stopped in such a transaction must not block all others.
                 session.execute(
                     "SELECT set_config('idle_in_transaction_session_timeout', '30s', true),"
                     " pg_advisory_xact_lock(hashtextextended(?, 0))",
@@ -140,36 +173,36 @@ class PostgresDatabase:
             yield session
 
     def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """The rows of one statement. Raises StoreError."""
+        """Return the rows of one statement. Raise StoreError."""
         with self.reading() as session:
             return session.execute(statement, values).fetchall()
 
     def change(self, statement: str, values: Sequence[object] = ()) -> int:
-        """Make one change, durably; how many rows it touched. Raises StoreError."""
+        """Make one change durably and return the number of changed rows. Raise StoreError."""
         with self.writing() as session:
             return session.execute(statement, values).rowcount
 
     def check(self) -> None:
-        """Raises StoreError when the server cannot be reached, or its tables not be written."""
+        """Raise StoreError if the server cannot be reached, or if its tables cannot be written."""
         with self.writing() as session:
             session.execute("INSERT INTO schema_steps (step) VALUES (0) ON CONFLICT DO NOTHING")
             session.execute("DELETE FROM schema_steps WHERE step = 0")
 
     def is_made(self) -> bool:
-        """Whether our tables are there; nothing is made for that. Raises StoreError."""
+        """Return whether the database has our tables, without creating them. Raise StoreError."""
         try:
             with PatientConnection.connect(**parameters_of(self.url)) as connection:
-                connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
-                return _applied_steps(connection) > 0
+                self._expect_response(connection)
+                return applied_steps(connection) > 0
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 
     def schema(self) -> int:
-        """How many steps of our schema were applied. Raises StoreError."""
+        """Return how many steps of the schema were applied. Raise StoreError."""
         return int(self.select("SELECT max(step) FROM schema_steps")[0][0])
 
     def size_bytes(self) -> int:
-        """How much room our tables take, with their indexes."""
+        """Return the size of our tables with their indexes."""
         (row,) = self.select(
             "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class AS c"
             " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind = 'r'",
@@ -178,12 +211,12 @@ class PostgresDatabase:
         return int(row[0])
 
     def give_back_room(self) -> None:
-        """Nothing to do: the server's own vacuum returns what removed rows took."""
+        """Do nothing: the server's own vacuum frees the space of deleted rows."""
 
     def heard(self, channel: str, *, seconds: float) -> Iterator[tuple[str, ...]]:
-        """What is said on a channel, at least every so many seconds, for ever; after a lost connection too.
+        """Yield the notifications of a channel, at least every so many seconds, for ever.
 
-        What was said while there was no connection is not heard: whoever listens looks for itself each time.
+        Notifications that were sent during a lost connection are missing, so the caller also looks for itself.
         """
         while True:
             try:
@@ -191,18 +224,21 @@ class PostgresDatabase:
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     yield ()
                     while True:
-                        heard = connection.notifies(timeout=seconds, stop_after=1)
-                        yield tuple(each.payload for each in heard)
+                        notifications = connection.notifies(timeout=seconds, stop_after=1)
+                        yield tuple(notification.payload for notification in notifications)
             except psycopg.Error:
                 time.sleep(min(seconds, 1.0))
                 yield ()
 
     def close(self) -> None:
-        """Let go of the connections that are not in use; the next use makes new ones."""
+        """Close the connections that are not in use. The next use opens new ones."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        # Those from before a fork are the parent's.
-        for connection in idle if self._process == os.getpid() else ():
+            idle = self._idle
+            self._idle = []
+        if self._process != os.getpid():
+            # These connections are those of the process that this one was forked from.
+            return
+        for connection in idle:
             connection.close()
 
     def __enter__(self) -> Self:
@@ -222,37 +258,66 @@ class PostgresDatabase:
             try:
                 yield session
                 session.execute("COMMIT")
-            finally:  # also after an interruption: half a transaction must not stay open
+            finally:  # also after an interruption: a transaction must not stay open
                 self._put_back(connection)
 
     def _begun(self, begin: str) -> PatientConnection:
-        """A connection in a new transaction; one that was cut off while it was idle is replaced."""
+        """Return a connection in a new transaction, and wait for it during an outage."""
         with self._deadline() as deadline:
             while True:
-                with self._lock:
-                    connection = self._idle.pop() if self._idle else None
+                attempted_at = time.monotonic()
+                connection = self._take_idle()
                 was_idle = connection is not None
                 try:
-                    connection = connection or self._connect()
-                    connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
+                    if connection is None:
+                        connection = self._connect()
+                    self._expect_response(connection)
                     connection.execute(begin.encode())
-                    connection.silence_seconds = self._silence_seconds
-                    return connection
-                except BaseException as error:  # also an interruption: nobody would close it
+                except BaseException as error:  # also an interruption, after which no caller could close it
                     if connection is not None:
                         connection.close()
                     if not isinstance(error, psycopg.Error):
                         raise
-                    may_pass = self._was_reached and explanation(error)[2]
-                    if not may_pass or time.monotonic() >= deadline or not (was_idle or _slept()):
+                    if not self._may_pass(error):
                         raise explained(error, self.url) from error
+                    # A server that did not respond would probably let a second attempt wait for as long.
+                    is_silent = isinstance(error, ConnectionFailure)
+                    if was_idle and not is_silent:
+                        # It was lost while it was idle, and probably so were the others. A new one decides.
+                        self.close()
+                        continue
+                    self._note_outage(attempted_at)
+                    if not _may_retry(deadline):
+                        raise explained(error, self.url) from error
+                else:
+                    self._outage_began = None
+                    connection.silence_seconds = self._silence_seconds
+                    return connection
+
+    def _take_idle(self) -> PatientConnection | None:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return None
+
+    def _may_pass(self, error: psycopg.Error) -> bool:
+        _, _, may_pass = explanation(error)
+        return self._was_reached and may_pass
+
+    def _note_outage(self, began: float) -> None:
+        with self._lock:
+            if self._outage_began is None:
+                self._outage_began = began
+
+    def _expect_response(self, connection: PatientConnection) -> None:
+        connection.silence_seconds = min(self._silence_seconds, _RESPONSE_SECONDS)
 
     def _put_back(self, connection: PatientConnection) -> None:
         try:
             if connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
-                connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
+                self._expect_response(connection)
                 connection.execute("ROLLBACK")
-        except BaseException as error:  # whatever it was, nobody may use this connection again
+        except BaseException as error:  # after any failure, the state of the connection is not known
             connection.close()
             if not isinstance(error, psycopg.Error):
                 raise
@@ -262,92 +327,40 @@ class PostgresDatabase:
 
     def _connect(self) -> PatientConnection:
         connection = PatientConnection.connect(**parameters_of(self.url))
-        connection.silence_seconds = min(self._silence_seconds, _AT_ONCE_SECONDS)
+        self._expect_response(connection)
         self._process = os.getpid()
         try:
             if not self._was_reached:
-                self._prepare(connection)
-            now, up_since = connection.execute(_TIMES).fetchone() or (0.0, 0.0)
-            self._ahead = float(now) - _uptime()
-            self._up_since = float(up_since)
+                check_server(connection, self.name)
+                connection.silence_seconds = _UPGRADE_SECONDS
+                upgrade(connection, self.steps, name=self.name)
+            self._read_times(connection)
             self._was_reached = True
-        except BaseException:  # whatever it was, the connection must not outlive it
+        except BaseException:  # after any failure, the connection must not stay open
             connection.close()
             raise
         return connection
 
-    def _prepare(self, connection: PatientConnection) -> None:
-        """Bring our schema up to date, unless the server is too old or the schema too new: then nothing is changed."""
-        encoding, version = connection.info.parameter_status("server_encoding"), connection.info.server_version
-        if encoding != "UTF8" or version < OLDEST_SERVER:
-            what = f"has the encoding {encoding}" if encoding != "UTF8" else f"is Postgres {version // 10_000}"
-            hint = "use a database of Postgres 13 or newer with the encoding UTF8: `createdb -E UTF8 -T template0 NAME`"
-            raise StoreError(f"the database {self.name} {what}", hint=hint)
-        steps = schema_steps()
-        applied = _applied_steps(connection)
-        if applied < len(steps):
-            connection.silence_seconds = _MIGRATING_SECONDS
-            with connection.transaction():
-                # Processes that find a step missing at the same time wait for each other.
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
-                applied = _apply_missing(connection, steps)
-        if applied > len(steps):
-            raise StoreError(
-                f"the database {self.name} was written by a newer codeloupe (schema {applied}; this version supports"
-                f" up to {len(steps)})",
-                hint="use the newer codeloupe; the database was not changed",
-            )
-
-
-_Raw = psycopg.Connection[tuple[Any, ...]]
-
-
-def _applied_steps(connection: _Raw) -> int:
-    """Return how many steps of the schema were applied."""
-    # The catalogue itself is searched. Functions such as to_regclass may answer from a cache of the session, which a
-    # process that has just waited for another one to create the tables still has.
-    found = _one(
-        connection,
-        "SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = %s AND c.relname = 'schema_steps'",
-        SCHEMA,
-    )
-    if not found:
-        return 0
-    return int(_one(connection, f"SELECT coalesce(max(step), 0) FROM {SCHEMA}.schema_steps") or 0)  # noqa: S608 - ours
-
-
-def _apply_missing(connection: _Raw, steps: Sequence[SchemaStep]) -> int:
-    """Apply the missing steps of the schema in this transaction; return how many steps there are then."""
-    applied = _applied_steps(connection)
-    if not applied:
-        # CREATE SCHEMA IF NOT EXISTS needs the right to create a schema, which the owner of an existing one may lack.
-        if not _one(connection, "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = %s", SCHEMA):
-            connection.execute(f"CREATE SCHEMA {SCHEMA}".encode())
-        connection.execute(
-            f"CREATE TABLE {SCHEMA}.schema_steps"
-            " (step integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())".encode()
-        )
-    connection.execute(f"SET LOCAL search_path TO {SCHEMA}".encode())
-    for number, step in enumerate(steps[applied:], start=applied + 1):
-        for statement in step.statements:
-            connection.execute(statement.encode())
-        connection.execute("INSERT INTO schema_steps (step) VALUES (%s)", (number,))
-    return max(applied, len(steps))
-
-
-def _one(connection: _Raw, statement: str, *values: object) -> Any:
-    row = connection.execute(statement.encode(), values or None).fetchone()
-    return row and row[0]
+    def _read_times(self, connection: PatientConnection) -> None:
+        self._expect_response(connection)
+        row = connection.execute(_TIMES).fetchone()
+        if row is not None:
+            now, up_since = row
+            self._ahead = float(now) - _uptime()
+            self._up_since = float(up_since)
 
 
 def _uptime() -> float:
-    """Seconds since some moment, also those in which the machine slept, where the system counts them."""
+    """Return a steady time in seconds, which includes the time that the machine slept if the system counts it."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
+    if clock is None:
+        return time.monotonic()
+    return time.clock_gettime(clock)
 
 
-def _slept() -> bool:
-    """Wait a moment before the next try; False when nobody wants that any more."""
+def _may_retry(deadline: float) -> bool:
+    """Return whether to retry, after a short wait: before the deadline, and unless the call was cancelled."""
+    if time.monotonic() >= deadline:
+        return False
     time.sleep(0.1)
     return not is_abandoned()

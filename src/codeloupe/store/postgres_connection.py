@@ -1,4 +1,4 @@
-"""A connection to a Postgres server: how it is made, how long it waits, and what its failures mean in our words."""
+"""A connection to a Postgres server: its parameters, its timeouts, and explanations of its failures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 import re
 import select
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.waiting import Ready, Wait
 
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store import without_password
@@ -20,11 +21,11 @@ from codeloupe.system.process import is_abandoned
 
 _LARGEST_INTEGER = 2**63 - 1
 _POLL_SECONDS = 0.1
-# What an interrupted statement is still waited for: an answer that was paid for may just be on its way to the disk.
+# How long to wait for the end of an interrupted statement, which may be storing an answer that was paid for.
 _LAST_SECONDS = 2.0
 _CHECK_URL = "check the URL in `database` or CODELOUPE_DATABASE"
 _ESCAPES = "in a user name or password write / as %2F, ? as %3F, @ as %40 and % as %25"
-# Where the URL says nothing else. A peer that is gone without a word is noticed within half a minute.
+# Used unless the URL sets them. A peer that disappears is noticed within half a minute.
 _DEFAULTS = {
     "connect_timeout": 10,
     "application_name": "codeloupe",
@@ -33,7 +34,7 @@ _DEFAULTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-# What a server says before there is a connection has no SQLSTATE, only words; and a connection that is lost has none.
+# An error before there is a connection has no SQLSTATE, only a message. Nor has a lost connection.
 _WORDS = (
     ("28000", "authentication failed|no pg_hba.conf entry|no password supplied|role .* does not exist"),
     ("3D000", "database .* does not exist"),
@@ -42,7 +43,7 @@ _WORDS = (
     ("08P01", "unsupported startup parameter"),
     ("08006", "server closed the connection|connection (was|is) (lost|closed)|(consuming input|sending query) failed"),
 )
-# By the first characters of SQLSTATE, the longest that fits: what happened, what to do, and whether it may pass soon.
+# By the beginning of SQLSTATE, the longest that fits: the problem, the next step, and whether a retry may succeed.
 _EXPLANATIONS: dict[str, tuple[str, str, bool]] = {
     "08": ("lost the connection", "check that the server and the network are up, and retry", True),
     "08P01": ("rejected the connection", "check its log, or the log of the connection pooler", False),
@@ -68,10 +69,11 @@ _EXPLANATIONS: dict[str, tuple[str, str, bool]] = {
 
 
 def explanation(error: psycopg.Error) -> tuple[str, str, bool]:
-    """What happened, what to do next, and whether it may pass soon."""
-    state = error.sqlstate or next((code for code, words in _WORDS if re.search(words, str(error))), "")
+    """Return the problem, the next step for the user, and whether a retry may succeed."""
+    state = error.sqlstate or _state_of(str(error))
     for length in range(len(state), 1, -1):
-        if known := _EXPLANATIONS.get(state[:length]):
+        known = _EXPLANATIONS.get(state[:length])
+        if known is not None:
             return known
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state:
         return (
@@ -82,45 +84,63 @@ def explanation(error: psycopg.Error) -> tuple[str, str, bool]:
     return "could not be used", "check the server's log; if the problem persists, report it", False
 
 
+def _state_of(message: str) -> str:
+    """Return the SQLSTATE for the message of an error that has none, or an empty string."""
+    for state, words in _WORDS:
+        if re.search(words, message):
+            return state
+    return ""
+
+
 def explained(error: psycopg.Error, url: str) -> StoreError:
-    """The error in our words, without the password: StoreUnavailable for what may pass soon."""
-    what, hint, may_pass = explanation(error)
-    words = " ".join(str(error).split())
-    given = parameters_of(url)
-    for secret in (given.get("password"), given.get("sslpassword")):
+    """Return a StoreError without passwords. It is StoreUnavailable if a retry may succeed."""
+    problem, hint, may_pass = explanation(error)
+    detail = " ".join(str(error).split())
+    parameters = parameters_of(url)
+    for name in ("password", "sslpassword"):
+        secret = parameters.get(name)
         if secret:
-            words = re.sub(rf"(?<!\w){re.escape(str(secret))}(?!\w)", "…", words)
-    kind = StoreUnavailable if may_pass else StoreError
-    return kind(f"the database {without_password(url)} {what} ({words})", hint=hint)
+            detail = re.sub(rf"(?<!\w){re.escape(str(secret))}(?!\w)", "…", detail)
+    message = f"the database {without_password(url)} {problem} ({detail})"
+    if may_pass:
+        return StoreUnavailable(message, hint=hint)
+    return StoreError(message, hint=hint)
 
 
 def parameters_of(url: str) -> dict[str, Any]:
-    """What to connect with. Raises StoreError for a URL that cannot be read, which may be shown in no message."""
+    """Return the parameters of connections. Raise StoreError, without the password, for an invalid URL."""
+    given: dict[str, Any] = {}
     try:
         given = conninfo_to_dict(url)
+        problem = _problem_of(given)
     except psycopg.Error as error:
-        what = re.sub('".*"', '"…"', " ".join(str(error).split()))
-    else:
-        # So it looks to libpq when a password has a `/`, or an `@`, as it is.
-        is_number = re.fullmatch("[0-9,]*", str(given.get("port") or ""))
-        if is_number and "@" not in str(given.get("host") or ""):
-            # Whatever the environment says, our texts are in UTF-8. Statements that the server keeps prepared would
-            # be missing in the next session of a pooler.
-            return {**_DEFAULTS, **given, "client_encoding": "utf8", "autocommit": True, "prepare_threshold": None}
-        what = "its host contains an @" if is_number else "its port is not a number"
-    hint = f"{_CHECK_URL}: postgresql://USER:PASSWORD@HOST:PORT/NAME; {_ESCAPES}"
-    raise StoreError(f"cannot parse the URL of the database {without_password(url)}: {what}", hint=hint)
+        problem = re.sub('".*"', '"…"', " ".join(str(error).split()))
+    if problem:
+        hint = f"{_CHECK_URL}: postgresql://USER:PASSWORD@HOST:PORT/NAME; {_ESCAPES}"
+        raise StoreError(f"cannot parse the URL of the database {without_password(url)}: {problem}", hint=hint)
+    # Texts are UTF-8 even if the environment says otherwise. The next session of a pooler would not have statements
+    # that the server keeps prepared.
+    return {**_DEFAULTS, **given, "client_encoding": "utf8", "autocommit": True, "prepare_threshold": None}
+
+
+def _problem_of(given: Mapping[str, Any]) -> str:
+    """Return the effect of an unescaped `/` or `@` in a password on other parameters, or an empty string."""
+    if not re.fullmatch("[0-9,]*", str(given.get("port") or "")):
+        return "its port is not a number"
+    if "@" in str(given.get("host") or ""):
+        return "its host contains an @"
+    return ""
 
 
 def session_parameters(url: str, schema: str) -> dict[str, Any]:
-    """What a queue connects with that stays in one session, in a schema; whether each statement counts is its own."""
+    """Return the parameters of a queue, whose connections use one schema. The queue decides about `autocommit`."""
     known = parameters_of(url)
     del known["autocommit"]
     return {**known, "options": f"{known.get('options', '')} -csearch_path={schema}".strip()}
 
 
 def _storable(value: object) -> Any:
-    """A value as Postgres can hold it: no half of a character and no NUL in a text, no number that is none."""
+    """Return a value that Postgres accepts: half a character and NUL are escaped, and NaN and infinity become 0."""
     match value:
         case bool():
             return int(value)
@@ -134,17 +154,17 @@ def _storable(value: object) -> Any:
 
 
 class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that does not wait for a silent server for ever, and not at all for what nobody wants any more."""
+    """A connection that stops waiting for a silent server, and for a call that was cancelled."""
 
     silence_seconds = math.inf
 
     def wait(self, gen: Any, interval: float = _POLL_SECONDS, timeout: float | None = None) -> Any:  # noqa: ARG002 - theirs
-        """Run a step of the protocol. When it is given up half way the connection is closed: its state is unknown."""
+        """Run a step of the protocol. After an interruption the connection is closed, because its state is unknown."""
         try:
             return self._answer(gen)
         except psycopg.Error:
             raise
-        except BaseException:  # an interruption: psycopg's own way out would wait for the server once more
+        except BaseException:  # an interruption, after which psycopg itself would wait for the server again
             self.pgconn.finish()
             raise
 
@@ -155,38 +175,63 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
         try:
             wanted = next(steps)
             while True:
-                # 1 is to read and 2 to write, here as there; a socket that is broken is ready for what will tell so.
-                mask = (select.POLLIN if wanted & 1 else 0) | (select.POLLOUT if wanted & 2 else 0)
-                socket.register(self.pgconn.socket, mask)
-                found = next((events for _, events in socket.poll(_POLL_SECONDS * 1000)), 0)
+                socket.register(self.pgconn.socket, _poll_mask(wanted))
+                polled = socket.poll(_POLL_SECONDS * 1000)
+                events = 0
                 now = time.monotonic()
-                heard = now if found else heard
-                abandoned = min(abandoned, now) if not found and is_abandoned() else math.inf
+                if polled:
+                    events = polled[0][1]
+                    heard = now
+                if events or not is_abandoned():
+                    abandoned = math.inf
+                elif abandoned == math.inf:
+                    abandoned = now
                 if now - heard >= self.silence_seconds or now - abandoned >= _LAST_SECONDS:
                     self.pgconn.finish()
                     raise pg.ConnectionFailure(f"no response within {now - heard:.0f} s")
-                is_ready = bool(found & select.POLLIN) + 2 * bool(found & select.POLLOUT)
-                wanted = steps.send(is_ready or (wanted if found else 0))
+                wanted = steps.send(_ready(events, wanted))
         except StopIteration as end:
             return end.value
 
 
+def _poll_mask(wanted: int) -> int:
+    """Return the events to wait for."""
+    mask = 0
+    if wanted & Wait.R:
+        mask |= select.POLLIN
+    if wanted & Wait.W:
+        mask |= select.POLLOUT
+    return mask
+
+
+def _ready(events: int, wanted: int) -> int:
+    """Return which of the wanted operations are possible. On a broken socket, any of them reports the error."""
+    ready = 0
+    if events & select.POLLIN:
+        ready |= Ready.R
+    if events & select.POLLOUT:
+        ready |= Ready.W
+    if events and not ready:
+        return wanted
+    return ready
+
+
 class Session:
-    """A connection in the words that our statements are written in. Raises StoreError."""
+    """A connection for statements with `?` as placeholders. Methods raise StoreError."""
 
     def __init__(self, connection: PatientConnection, url: str) -> None:
         self._connection = connection
         self._url = url
 
     def execute(self, sql: str, parameters: Sequence[object] = (), /) -> Rows:
-        """Run one statement, whose rows are all read."""
+        """Run one statement and read all its rows."""
         try:
             return self._connection.execute(_translated(sql), [_storable(value) for value in parameters])
         except psycopg.Error as error:
             raise explained(error, self._url) from error
 
     def executemany(self, sql: str, rows: Iterable[Sequence[object]], /) -> None:
-        """Run one statement for each row, without waiting for each."""
+        """Run one statement for each row, without a round trip for each."""
         try:
             with self._connection.cursor() as cursor:
                 cursor.executemany(_translated(sql), ([_storable(value) for value in row] for row in rows))

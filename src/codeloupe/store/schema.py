@@ -13,6 +13,8 @@ from importlib import resources
 
 from msgspec import Struct
 
+from codeloupe.errors import StoreError
+
 _CREATED_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 # A table from a file whose name ends so belongs to running processes, and is not copied to another database.
@@ -40,13 +42,29 @@ class SchemaStep(Struct, frozen=True):
 def schema_steps() -> tuple[SchemaStep, ...]:
     """Return all steps in their order."""
     folder = resources.files("codeloupe.store") / "schema_steps"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return tuple(SchemaStep(file.name, _statements(file.read_text("utf-8"))) for file in files)
+    files = [file for file in folder.iterdir() if file.name.endswith(".sql")]
+    files.sort(key=lambda file: file.name)
+    return tuple(SchemaStep(file.name, split_statements(file.read_text("utf-8"))) for file in files)
 
 
-def _statements(text: str) -> tuple[str, ...]:
-    plain = _COMMENT.sub("", text)
-    return tuple(statement.strip() for statement in plain.split(";\n") if statement.strip())
+def split_statements(text: str) -> tuple[str, ...]:
+    """Return the statements of a file of the schema, without comments."""
+    statements: list[str] = []
+    for part in _COMMENT.sub("", text).split(";\n"):
+        statement = part.strip()
+        if statement:
+            statements.append(statement)
+    return tuple(statements)
+
+
+def refuse_newer_schema(applied: int, steps: Sequence[SchemaStep], *, name: str, hint: str) -> None:
+    """Raise StoreError if more steps were applied to a database than this program knows."""
+    if applied > len(steps):
+        message = (
+            f"the database {name} was written by a newer codeloupe (schema {applied}; this version supports up to"
+            f" {len(steps)})"
+        )
+        raise StoreError(message, hint=hint)
 
 
 def for_sqlite(statement: str) -> str:
@@ -57,10 +75,9 @@ def for_sqlite(statement: str) -> str:
 
 
 def stored_tables(steps: Sequence[SchemaStep]) -> tuple[str, ...]:
-    """Return the tables that `store migrate` copies, in the order in which they refer to each other."""
-    return tuple(table for step in steps for table in step.tables if not step.name.endswith(_RUNNING))
-
-
-def running_tables(steps: Sequence[SchemaStep]) -> tuple[str, ...]:
-    """Return the tables that belong to running processes or to one machine."""
-    return tuple(table for step in steps for table in step.tables if step.name.endswith(_RUNNING))
+    """Return the tables that `store migrate` copies. A table comes after those that it refers to."""
+    tables: list[str] = []
+    for step in steps:
+        if not step.name.endswith(_RUNNING):
+            tables.extend(step.tables)
+    return tuple(tables)

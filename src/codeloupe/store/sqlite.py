@@ -1,8 +1,8 @@
-"""The one SQLite file: where it is, opened late, brought to the present schema, and used in short transactions.
+"""The SQLite file: its place, its creation and upgrade, and short transactions on it.
 
-All calls are synchronous, since they are short: a read takes some ten microseconds, a write one flush to the disk,
-and a cancellation cannot leave either half way. They may be made from an event loop and from any thread. Whatever goes
-wrong is a StoreError that says what happened, to which file, and what to do; nothing is ever deleted for it.
+Calls are synchronous because they are short: a read takes about ten microseconds, and a write one flush to the disk.
+They may come from an event loop and from any thread. A failure is a StoreError that names the file and suggests the
+next step. No failure deletes anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from codeloupe.errors import StoreError
-from codeloupe.store.schema import SchemaStep, for_sqlite, schema_steps
+from codeloupe.store.schema import SchemaStep, for_sqlite, refuse_newer_schema, schema_steps
 
 _Answer = TypeVar("_Answer")
 
@@ -31,7 +31,7 @@ _LARGEST_INTEGER = 2**63 - 1
 _SHARED = frozenset(
     b"9p afs beegfs ceph cifs coda gpfs lustre nfs nfs4 orangefs panfs pvfs2 smb3 smbfs vboxsf virtiofs".split()
 )
-# A process loses its locks on a file when it closes any descriptor of it, so none may be made while one is used.
+# A process loses its locks on a file when it closes any descriptor of it, so files are created one at a time.
 _creation = threading.Lock()
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
@@ -53,28 +53,31 @@ _EXPLANATIONS: dict[int, tuple[str, str]] = {
     **dict.fromkeys(_BUSY, _IN_USE),
 }
 
-# "clou": says of a file that it is ours.
+# "clou" marks a file as ours.
 APPLICATION_ID = 0x636C6F75
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:
-    """CODELOUPE_HOME, else below XDG_STATE_HOME, else below the home directory; always absolute, not made here.
+    """Return CODELOUPE_HOME, or a folder below XDG_STATE_HOME or the home directory. It is not created here.
 
-    What is relative would lead into the reviewed tree: as XDG_STATE_HOME or HOME it counts as unset, as CODELOUPE_HOME,
-    which was meant, it raises StoreError. So does a user without a home.
+    A relative path would lead into the reviewed tree. As XDG_STATE_HOME or HOME it counts as unset; as CODELOUPE_HOME
+    it raises StoreError. A user without a home directory raises StoreError too.
     """
-    if named := environment.get("CODELOUPE_HOME"):
+    named = environment.get("CODELOUPE_HOME")
+    if named:
         if not Path(named).is_absolute():
             raise StoreError(
                 f"CODELOUPE_HOME is {named!r}, a relative path, which may point into a work tree",
                 hint="set it to an absolute path",
             )
         return Path(named)
-    state, home = (Path(environment.get(name) or ".") for name in ("XDG_STATE_HOME", "HOME"))
+    state = Path(environment.get("XDG_STATE_HOME") or ".")
     if state.is_absolute():
         return state / "codeloupe"
+    home = Path(environment.get("HOME") or ".")
     try:
-        home = home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
+        if not home.is_absolute():
+            home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError as error:
         message = "cannot store finished calls: this user has no home directory"
         raise StoreError(message, hint="set CODELOUPE_HOME to a writable directory") from error
@@ -82,12 +85,12 @@ def state_directory(environment: Mapping[str, str]) -> Path:
 
 
 def database_path(environment: Mapping[str, str]) -> Path:
-    """The one database file. Raises as `state_directory` does."""
+    """Return the path of the database file. Raise as `state_directory` does."""
     return state_directory(environment) / DATABASE_NAME
 
 
 class _Connection(sqlite3.Connection):
-    """Takes every value that the model allows, in a form that the database can hold."""
+    """A connection that stores every value of the model, in a form that SQLite accepts."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         return super().execute(sql, [_storable(value) for value in parameters])
@@ -97,7 +100,7 @@ class _Connection(sqlite3.Connection):
 
 
 def _storable(value: object) -> Any:
-    """Half a character, as in a path that is not UTF-8, becomes its escape; a number that is none counts as nothing."""
+    """Return a value that SQLite accepts: half a character is escaped, and a number that is not finite becomes 0."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -109,17 +112,20 @@ def _storable(value: object) -> Any:
 
 
 class SqliteDatabase:
-    """A database file, safe between threads and processes, touched with the first use; failures are StoreErrors."""
+    """A database file, safe between threads and processes. The first use opens it. Failures are StoreErrors."""
 
-    # The Monday of the week, in UTC. A damaged time, which no calendar has, must not end the counting of all others.
+    # The Monday of the week, in UTC. One damaged time outside the calendar must not prevent the counting of all others.
     week = "date(min(max(CAST(saved_at AS REAL), 0.0), 253400000000.0), 'unixepoch', 'weekday 0', '-6 days')"
     findings_of_reviews = "reviews CROSS JOIN findings AS f INDEXED BY findings_of_review ON f.review = reviews.number"
     is_shared = False
     up_since = 0.0
     clock = staticmethod(time.time)
 
-    def __init__(self, path: Path, *, busy_timeout_seconds: float = 15.0) -> None:
+    def __init__(
+        self, path: Path, *, busy_timeout_seconds: float = 15.0, steps: Sequence[SchemaStep] | None = None
+    ) -> None:
         self.path = path.absolute()
+        self.steps = schema_steps() if steps is None else tuple(steps)
         self._busy_timeout_seconds = busy_timeout_seconds
         self._lock = threading.RLock()
         self._connection: _Connection | None = None
@@ -131,8 +137,13 @@ class SqliteDatabase:
         return str(self.path)
 
     def persist(self, step: Callable[[], _Answer]) -> _Answer:
-        """Run a step once: a file is never away for a moment, and SQLite itself waits while it is busy."""
+        """Run a step once. A file has no outages, and SQLite itself waits while the file is busy."""
         return step()
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """Do nothing: steps are never retried."""
+        yield
 
     @contextmanager
     def reading(self) -> Iterator[_Connection]:
@@ -143,7 +154,8 @@ class SqliteDatabase:
                 raise StoreError(f"the database {self.path} was opened before this process was forked", hint=hint)
             try:
                 if self._connection is None:
-                    self._connection, self._process = self._open(), os.getpid()
+                    self._connection = self._open()
+                    self._process = os.getpid()
                 yield self._connection
             except sqlite3.Error as error:
                 raise self.explained(error) from error
@@ -155,57 +167,59 @@ class SqliteDatabase:
 
     @contextmanager
     def snapshot(self) -> Iterator[_Connection]:
-        """A connection for several statements that read, to which nothing changes meanwhile."""
+        """Yield a connection for several statements that read the same state."""
         with self.reading() as connection, _transaction(connection, "BEGIN"):
             yield connection
 
     @contextmanager
     def writing(self, _about: str = "") -> Iterator[_Connection]:
-        """A connection in a transaction of the only writer: on the disk when the block ends, undone when it raises."""
+        """Yield a connection in the transaction of the only writer, which is durable when the block ends."""
         with self.reading() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
 
     def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """The rows of one statement. Raises StoreError."""
+        """Return the rows of one statement. Raise StoreError."""
         with self.reading() as connection:
             return connection.execute(statement, values).fetchall()
 
     def change(self, statement: str, values: Sequence[object] = ()) -> int:
-        """Make one change, durably; how many rows it touched. Raises StoreError."""
+        """Make one change durably and return the number of changed rows. Raise StoreError."""
         with self.writing() as connection:
             return connection.execute(statement, values).rowcount
 
     def check(self) -> None:
-        """Raises StoreError when the file cannot be read whole, or not be written."""
+        """Raise StoreError if the file is damaged or cannot be written."""
         with self.writing() as connection:
-            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if said != "ok":
-            raise StoreError(f"the database {self.path} is damaged ({' '.join(said.split())})", hint=_MOVE_AWAY)
+            (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if report != "ok":
+            raise StoreError(f"the database {self.path} is damaged ({' '.join(report.split())})", hint=_MOVE_AWAY)
 
     def is_made(self) -> bool:
-        """Whether there is a file; nothing is made for that."""
+        """Return whether the file exists, without creating it."""
         return os.path.lexists(self.path)
 
     def schema(self) -> int:
-        """How many steps of our schema were applied. Raises StoreError."""
+        """Return how many steps of the schema were applied. Raise StoreError."""
         return int(self.select("PRAGMA user_version")[0][0])
 
     def size_bytes(self) -> int:
-        """How large the file is. Raises StoreError."""
-        (pages,), (each,) = self.select("PRAGMA page_count") + self.select("PRAGMA page_size")
-        return int(pages * each)
+        """Return the size of the file. Raise StoreError."""
+        pages = int(self.select("PRAGMA page_count")[0][0])
+        page_bytes = int(self.select("PRAGMA page_size")[0][0])
+        return pages * page_bytes
 
     def give_back_room(self) -> None:
-        """Cut the free pages off the file, in batches, so that nobody else waits long. Raises StoreError."""
-        for _ in range(0, self.select("PRAGMA freelist_count")[0][0], 2_000):
+        """Remove the free pages from the file, in batches, so that others wait only briefly. Raise StoreError."""
+        free_pages = self.select("PRAGMA freelist_count")[0][0]
+        for _ in range(0, free_pages, 2_000):
             with self.reading() as connection:
-                # As a script, since `execute` takes only the first step of it: one page.
+                # As a script, because `execute` would remove only one page.
                 connection.executescript("PRAGMA incremental_vacuum(2000)")
 
     def close(self) -> None:
-        """Let go of the file; the next use opens it again."""
+        """Close the file. The next use opens it again."""
         with self._lock:
-            # A connection from before a fork is the parent's; closing it here would take the parent's locks away.
+            # A connection from before a fork is the parent's, and closing it here would release the parent's locks.
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
                 self._connection = None
@@ -217,7 +231,7 @@ class SqliteDatabase:
         self.close()
 
     def _open(self) -> _Connection:
-        """Open the file, and again while others are busy with it: SQLite itself does not wait in every such case."""
+        """Open the file, and retry while other processes use it, because SQLite does not wait in all such cases."""
         _make_file(self.path)
         deadline = time.monotonic() + self._busy_timeout_seconds
         while True:
@@ -228,11 +242,11 @@ class SqliteDatabase:
                 check_same_thread=False,
                 factory=_Connection,
             )
-            # One damaged text does not end the reading of the others.
+            # One damaged text must not prevent the reading of the others.
             connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
             try:
                 self._prepare(connection)
-            except BaseException as error:  # whatever it was, the connection must not outlive it
+            except BaseException as error:  # after any failure, the connection must not stay open
                 connection.close()
                 is_busy = isinstance(error, sqlite3.Error) and _code(error) in _BUSY
                 if not is_busy or time.monotonic() >= deadline:
@@ -242,37 +256,39 @@ class SqliteDatabase:
                 return connection
 
     def _prepare(self, connection: _Connection) -> None:
-        """Bring the file to the present schema, unless it is not ours or too new: then nothing in it is changed."""
-        # In one transaction, so that tables which another process is just making are not taken for foreign ones.
+        """Create or upgrade the tables. Raise StoreError, without a change, for another program's or a newer file."""
+        # In one transaction, so that tables that another process is creating are not mistaken for another program's.
         with _transaction(connection, "BEGIN"):
-            application, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+            application = _pragma(connection, "application_id")
+            version = _pragma(connection, "user_version")
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if application not in (0, APPLICATION_ID) or (tables and not application):
             raise StoreError(f"{self.path} belongs to another program", hint=_MISPLACED)
-        steps = schema_steps()
-        if version > len(steps):
-            raise StoreError(
-                f"the database {self.path} was written by a newer codeloupe (schema {version}; this version supports"
-                f" up to {len(steps)})",
-                hint="use the newer codeloupe, or set CODELOUPE_HOME to another directory; the file was not changed",
-            )
+        refuse_newer_schema(
+            version,
+            self.steps,
+            name=self.name,
+            hint="use the newer codeloupe, or set CODELOUPE_HOME to another directory; the file was not changed",
+        )
         if version == 0:
-            # Only an empty file takes this, and only before its first page is written.
+            # This works only before the first page of the file is written.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        # The write-ahead log lets readers and a writer work at once, but needs memory that all of its users share, so
-        # it ends at the machine's border.
-        connection.execute(f"PRAGMA journal_mode = {'DELETE' if may_be_shared(self.path) else 'WAL'}").fetchall()
+        # The write-ahead log lets readers and a writer work at the same time, but all of them must be on one machine.
+        journal_mode = "WAL"
+        if may_be_shared(self.path):
+            journal_mode = "DELETE"
+        connection.execute(f"PRAGMA journal_mode = {journal_mode}").fetchall()
         connection.execute(f"PRAGMA journal_size_limit = {16 * 1024 * 1024}").fetchall()
         # A rollback journal commits by removing a file; only EXTRA makes sure that the removal is on the disk.
         connection.execute("PRAGMA synchronous = EXTRA")
-        # On macOS a plain flush stops at the disk's own cache; elsewhere this changes nothing.
+        # On macOS, a plain flush stops at the disk's own cache.
         connection.execute("PRAGMA fullfsync = ON")
-        migrate(connection, steps)
+        upgrade(connection, self.steps)
         connection.execute("PRAGMA foreign_keys = ON")
 
 
-def migrate(connection: sqlite3.Connection, steps: Sequence[SchemaStep]) -> None:
-    """Apply the steps that are missing, each in its own transaction. Processes that do this at once wait."""
+def upgrade(connection: sqlite3.Connection, steps: Sequence[SchemaStep]) -> None:
+    """Apply the missing steps, each in its own transaction. Processes that do so at the same time wait."""
     while _pragma(connection, "user_version") < len(steps):
         with _transaction(connection, "BEGIN IMMEDIATE"):
             version = _pragma(connection, "user_version")
@@ -285,7 +301,7 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[SchemaStep]) -> None
 
 
 def may_be_shared(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether other machines may see the directory too; False where the system does not list its mounts."""
+    """Return whether other machines may use the path too; False if the system does not list its mounts."""
     try:
         lines = mounts.read_bytes().split(b"\n")
         place = os.fsencode(path.resolve())
@@ -294,9 +310,10 @@ def may_be_shared(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) ->
     kinds: dict[bytes, bytes] = {}
     for line in lines:
         mount, _, rest = line.partition(b" - ")
-        if len(words := mount.split()) >= 5:
+        words = mount.split()
+        if len(words) >= 5:
             point = re.sub(rb"\\([0-7]{3})", lambda escape: bytes([int(escape[1], 8) & 0xFF]), words[4])
-            # Of two on one point, the later lies on top.
+            # A later mount on the same point hides the earlier one.
             kinds[point.rstrip(b"/")] = rest.split(b" ", 1)[0]
     while place and place not in kinds:
         place = place.rpartition(b"/")[0]
@@ -318,7 +335,7 @@ def _make_file(path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path} is not a file, so it cannot be the database", hint=_MISPLACED)
     if 0 < status.st_size < 512:
-        # SQLite takes less than a page for an empty file and writes over it.
+        # SQLite would treat it as an empty file and overwrite it.
         raise StoreError(f"{path} is not a database (it is too short)", hint=_MOVE_AWAY)
 
 
@@ -337,8 +354,8 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
         connection.execute(begin)
         yield
         connection.execute("COMMIT")
-    except BaseException:  # also an interruption: half a transaction must not stay open
-        # After a full disk or a read error SQLite has undone it already; the error that led here is the one to tell.
+    except BaseException:  # also an interruption: a transaction must not stay open
+        # After a full disk or a read error, SQLite has already rolled back. The original error is the one to report.
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise

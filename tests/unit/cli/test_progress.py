@@ -179,6 +179,21 @@ class TestPlainLines:
             "codeloupe: warning: a.py: gemini: takes over from codex: not logged in",
         ]
 
+    @pytest.mark.defect("M2")
+    def test_an_outage_of_the_database_is_shown_with_its_end(self) -> None:
+        since = datetime(2026, 11, 18, 14, 3, 5, tzinfo=UTC)
+        activity = calls(
+            "a.py",
+            agent.DatabaseUnreachable(since, 3, "cannot be reached"),
+            agent.DatabaseUnreachable(since, 1, "disk is full", is_reached=True),
+            agent.DatabaseReachable(3),
+        )
+        assert lines(*activity) == [
+            "codeloupe: note: database unreachable since 14:03:05, 3 answers stored locally",
+            "codeloupe: note: database cannot store answers since 14:03:05, 1 answer stored locally",
+            "codeloupe: note: database reachable again; 3 answers stored",
+        ]
+
     def test_no_string_of_an_event_is_obeyed(self) -> None:
         hostile = finding(title="::error::\n::add-mask::x\x9b" + "y" * 9_999, file="##[x")
         text = shown(

@@ -2,9 +2,7 @@
 
 import json
 import logging
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,8 @@ from msgspec.structs import replace
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
 from codeloupe.store.history import DatabaseHistory
-from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.records import pack, unpack
-from codeloupe.store.sqlite import MIGRATIONS, SqliteDatabase, migrate
+from codeloupe.store.sqlite import SqliteDatabase
 from tests.rows import each
 from tests.unit.store.history_samples import (
     REPOSITORY,
@@ -207,23 +204,6 @@ class TestWriting:
         for commit in ("a" * 40, "b" * 40):
             history.remember_commit(b"/a\xff", commit)
             assert history.commit_of(b"/a\xff") == commit
-
-
-@each("version", range(len(MIGRATIONS) + 1))
-def test_the_history_works_in_a_database_of_every_earlier_version(tmp_path: Path, version: int) -> None:
-    path = tmp_path / "x.sqlite3"
-    with closing(sqlite3.connect(path, isolation_level=None)) as older:
-        migrate(older, MIGRATIONS[:version])
-        if version:
-            payload = b'j{"success":true,"output":"kept","agent":"codex"}'
-            older.execute("INSERT INTO results VALUES ('k', 1e9, 49, 'codex', NULL, 0.5, ?)", (payload,))
-    with SqliteDatabase(path) as database:
-        history = DatabaseHistory(database)
-        history.save(record(1, named("f")))
-        history.save_sweep(sweep_record(2, commit_review(1)))
-        assert history.get(identifier(1)) == replace(record(1, named("f")), turn=1)
-        assert len(history.list(HERE).entries) == 2
-        assert (DatabaseLedger(database).get("k") is not None) is bool(version)
 
 
 def test_what_cannot_be_read_of_a_record_is_told(history: DatabaseHistory, database: SqliteDatabase) -> None:

@@ -13,7 +13,8 @@ from hypothesis import given
 from msgspec.structs import fields, replace
 
 from codeloupe.model.agent import AgentRequest, PermissionMode
-from codeloupe.store.ledger import Asked, DatabaseLedger, Owner, content_key, is_repeatable
+from codeloupe.store.ledger import Asked, DatabaseLedger, content_key, is_repeatable
+from codeloupe.store.owner import Owner
 from codeloupe.store.sqlite import SqliteDatabase
 from tests.rows import each
 from tests.unit.store.samples import SetClock, request, request_fields, requests, result
@@ -78,7 +79,8 @@ class TestOwners:
 
 
 def pruned(database: SqliteDatabase, clock: SetClock, **limits: float) -> None:
-    """Keep these limits, as the first `put` of a ledger does."""
+    """Apply these limits, as the first `put` does an hour after the last pruning."""
+    database.change("DELETE FROM maintenance")
     last = DatabaseLedger(database, clock=clock, **limits)  # type: ignore[arg-type]  # by name
     last.put("~last", result(""))
 
@@ -91,7 +93,7 @@ class TestLimits:
             assert ledger.claim(f"{age:03}", lease_seconds=60)
         pruned(database, clock)
         assert keys(database) == ["000", "089", "~last"]
-        assert database.select("SELECT key FROM claims") == [("000",)]
+        assert database.select("SELECT name FROM leases") == [("call 000",)]
 
     def test_then_the_oldest_until_the_rest_fits(
         self, database: SqliteDatabase, ledger: DatabaseLedger, clock: SetClock
@@ -100,25 +102,30 @@ class TestLimits:
             clock.now = 1e9 - number
             ledger.put(str(number), result(os.urandom(1000).hex()))
         ((size_bytes,),) = database.select("SELECT sum(size_bytes) FROM results")
-        pruned(database, clock, max_bytes=size_bytes // 2 + 500)
+        pruned(database, clock, max_gb=(size_bytes / 2 + 500) / 1024**3)
         assert keys(database) == ["0", "1", "~last"]
 
-    def test_the_first_put_keeps_them_and_the_second_does_not_look(
-        self, database: SqliteDatabase, clock: SetClock
-    ) -> None:
+    def test_a_ledger_is_pruned_again_after_an_hour(self, database: SqliteDatabase, clock: SetClock) -> None:
         before = DatabaseLedger(database, clock=lambda: clock.now - 100 * DAY, max_age_days=10**6)
         ledger = DatabaseLedger(database, clock=clock)
         before.put("old", result())
+        # `before` has pruned the database just now.
+        database.change("DELETE FROM maintenance")
         ledger.put("new", result())
         assert keys(database) == ["new"]
         before.put("old", result())
         ledger.put("newer", result())
         assert keys(database) == ["new", "newer", "old"]
+        clock.now += 3601
+        database.change("UPDATE maintenance SET done_at = done_at - 3601")
+        ledger.put("newest", result())
+        assert keys(database) == ["new", "newer", "newest"]
 
     def test_a_limit_that_cannot_be_kept_now_does_not_cost_the_result(
         self, database: SqliteDatabase, clock: SetClock
     ) -> None:
         DatabaseLedger(database, clock=lambda: 1.0, max_age_days=10**6).put("old", result())
+        database.change("DELETE FROM maintenance")
         database.change("CREATE TRIGGER stuck BEFORE DELETE ON results BEGIN SELECT raise(ABORT, 'stuck'); END")
         DatabaseLedger(database, clock=clock).put("new", result())
         assert keys(database) == ["new", "old"]

@@ -16,10 +16,11 @@ from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.history import HistoryQuery
 from codeloupe.runtime import Runtime
-from codeloupe.store import postgres, without_password
+from codeloupe.store import without_password
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.store.schema import SchemaStep, schema_steps
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.system.process import uninterrupted
 from codeloupe.testing import ScriptedAgent, Text
@@ -30,6 +31,8 @@ from tests.unit.store.history_samples import commit_review, identifier, named, r
 from tests.unit.store.samples import result
 
 pytestmark = pytest.mark.program
+
+NEXT_STEP = SchemaStep("03_next.sql", ("ALTER TABLE reviews ADD COLUMN more text", "CREATE TABLE more (a bigint)"))
 
 # A message of each phase of a transaction that writes.
 _PHASES = ((STARTUP, b""), (b"Q", b"BEGIN"), (b"P", b"SELECT"), (b"P", b"INSERT"), (b"Q", b"COMMIT"))
@@ -82,7 +85,7 @@ class TestLostConnections:
                 assert proxy.met.is_set() or word == b"SELECT"
             proxy.times = 0
             assert database.select("SELECT count(*) FROM results WHERE key = ?", (key,)) == [(1,)]
-            assert database.select("SELECT count(*) FROM claims WHERE key = ?", (key,)) == [(0,)]
+            assert database.select("SELECT count(*) FROM leases") == [(0,)]
 
     @each("misfortune, letter, word", _MISFORTUNES)
     def test_a_review_and_a_commit_of_a_sweep_are_saved_once(
@@ -172,38 +175,31 @@ class TestLostConnections:
 
 
 class TestSchema:
-    def test_an_old_schema_is_brought_up_to_date_once_by_whoever_comes_first(
-        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_missing_step_is_applied_once_while_older_processes_continue(self, postgres_url: str) -> None:
+        steps = (*schema_steps(), NEXT_STEP)
         with PostgresDatabase(postgres_url) as old:
             DatabaseHistory(old).save(record(1))
-            known = old.schema()
-            more = ("ALTER TABLE reviews ADD COLUMN more text", "CREATE TABLE even_more (a integer)")
-            steps = (*postgres.schema_steps(), *more)
-            monkeypatch.setattr(postgres, "schema_steps", lambda: steps)
             start = threading.Barrier(6)
 
             def use(_number: int) -> int:
-                with PostgresDatabase(postgres_url) as database:
+                with PostgresDatabase(postgres_url, steps=steps) as database:
                     start.wait()
                     return database.schema()
 
             with ThreadPoolExecutor(6) as pool:
-                assert list(pool.map(use, range(6))) == [known + 2] * 6
-            # What was open before, in an older process, goes on.
+                assert list(pool.map(use, range(6))) == [len(steps)] * 6
             DatabaseHistory(old).save(record(2))
             assert len(DatabaseHistory(old).list(HistoryQuery()).entries) == 2
             assert old.select("SELECT more FROM reviews") == [(None,), (None,)]
 
-    def test_a_step_that_fails_leaves_nothing_and_the_next_start_tries_again(
-        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        steps = postgres.schema_steps()
-        monkeypatch.setattr(postgres, "schema_steps", lambda: (*steps, "CREATE TABLE more (a integer); nonsense"))
-        with PostgresDatabase(postgres_url) as database, pytest.raises(StoreError, match="syntax error"):
+    def test_a_step_that_fails_changes_nothing_and_is_retried(self, postgres_url: str) -> None:
+        failing = SchemaStep("failing.sql", (*NEXT_STEP.statements, "nonsense"))
+        with (
+            PostgresDatabase(postgres_url, steps=(*schema_steps(), failing)) as database,
+            pytest.raises(StoreError, match="syntax error"),
+        ):
             database.check()
-        monkeypatch.setattr(postgres, "schema_steps", lambda: (*steps, "CREATE TABLE more (a integer)"))
-        with PostgresDatabase(postgres_url) as database:
+        with PostgresDatabase(postgres_url, steps=(*schema_steps(), NEXT_STEP)) as database:
             database.check()
 
 

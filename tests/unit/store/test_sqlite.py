@@ -14,7 +14,8 @@ import pytest
 
 from codeloupe.errors import StoreError
 from codeloupe.store.ledger import DatabaseLedger
-from codeloupe.store.sqlite import MIGRATIONS, SqliteDatabase, database_path, may_be_shared, migrate, state_directory
+from codeloupe.store.schema import SchemaStep, schema_steps
+from codeloupe.store.sqlite import SqliteDatabase, database_path, may_be_shared, state_directory, upgrade
 from tests.rows import each
 from tests.stage_workspaces import run_bound
 from tests.unit.store.samples import result
@@ -36,11 +37,11 @@ def mode(path: Path) -> int:
 
 
 def add_claim(database: SqliteDatabase, key: str) -> None:
-    database.change("INSERT INTO claims VALUES (?, 'o', 1, 1)", (key,))
+    database.change("INSERT INTO leases VALUES (?, 'o', 'h', 1, 1, 1)", (key,))
 
 
 def claims(database: SqliteDatabase) -> list[str]:
-    return [key for (key,) in database.select("SELECT key FROM claims ORDER BY key")]
+    return [key for (key,) in database.select("SELECT name FROM leases ORDER BY name")]
 
 
 def test_the_file_and_its_directory_are_for_this_user_only(tmp_path: Path, path: Path) -> None:
@@ -111,7 +112,7 @@ def changed(*statements: str) -> Callable[[Path], None]:
     return change
 
 
-NEWER = f"newer codeloupe (schema 99; this version supports up to {len(MIGRATIONS)})"
+NEWER = f"newer codeloupe (schema 99; this version supports up to {len(schema_steps())})"
 MOVE_IT = "move it away, with the files next to it whose names begin the same; a new one will be created"
 NO_DATABASE = (b"x", b"\0" * 99, b"n" * 511, b"n" * 512, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 6000)
 
@@ -140,16 +141,29 @@ def test_what_is_no_database_of_ours_is_told_and_left_as_it_is(
     assert path.read_bytes() == before
 
 
-@each("step", range(len(MIGRATIONS)))
-def test_a_migration_that_fails_leaves_the_old_database_whole(tmp_path: Path, step: int) -> None:
+NEXT_STEP = SchemaStep("03_next.sql", ("ALTER TABLE results ADD COLUMN next text", "CREATE TABLE next (a bigint)"))
+
+
+@each("number", range(len(schema_steps()) + 1))
+def test_a_step_that_fails_changes_nothing_and_is_retried(tmp_path: Path, number: int) -> None:
+    steps = (*schema_steps(), NEXT_STEP)
+    failing = SchemaStep("failing.sql", (*steps[number].statements, "DROP TABLE nowhere"))
     with closing(sqlite3.connect(tmp_path / "x.sqlite3", isolation_level=None)) as connection:
-        migrate(connection, MIGRATIONS[:step])
+        upgrade(connection, steps[:number])
         before = list(connection.iterdump())
         with pytest.raises(sqlite3.OperationalError, match="no such table: nowhere"):
-            migrate(connection, (*MIGRATIONS[:step], (*MIGRATIONS[step], "DROP TABLE nowhere")))
+            upgrade(connection, (*steps[:number], failing))
         assert list(connection.iterdump()) == before
-        migrate(connection)
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        upgrade(connection, steps)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(steps),)
+
+
+def test_an_upgrade_keeps_stored_results(path: Path) -> None:
+    with SqliteDatabase(path) as database:
+        DatabaseLedger(database).put("k", result("kept"))
+    with SqliteDatabase(path, steps=(*schema_steps(), NEXT_STEP)) as database:
+        assert DatabaseLedger(database).get("k") == result("kept", from_ledger=True)
+        assert database.select("SELECT next FROM results") == [(None,)]
 
 
 def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:

@@ -228,7 +228,7 @@ class AgentCaller:
             else:
                 patience = min(sent.timeout_seconds, self.budget.deadline - self.timing.clock())
                 result = await self._ledger.answer(
-                    key, ask, agent=agent.name, patience_seconds=patience, fresh=self.options.fresh
+                    key, ask, agent=agent.name, patience_seconds=patience, fresh=self.options.fresh, emit=emit
                 )
         except CodeloupeError as error:
             mask_error(error)
