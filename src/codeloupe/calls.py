@@ -27,11 +27,12 @@ from codeloupe.store import open_database
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database
 from codeloupe.store.ledger import CALL_VERSION, Asked, DatabaseLedger, content_key, is_repeatable
+from codeloupe.store.spending import SpendingCounter
 from codeloupe.store.sqlite import state_directory
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
-    from codeloupe.agents.calls.shared import SharedCalls
+    from codeloupe.agents.calls.shared import RequestLimits, SharedCalls
 
 
 async def _watch(directory: Path) -> ChangedFiles:
@@ -155,38 +156,42 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
                 ),
                 ledger=DatabaseLedger(self.database),
                 timing=self._timing,
-                shared=self._shared_limits(settings) if self.database.is_shared else None,
+                shared=self._shared_calls(settings),
             )
         return self._caller
 
-    def _shared_limits(self, settings: Settings) -> SharedCalls:
-        from codeloupe.agents.calls.shared import SharedCalls, SharedOptions  # noqa: PLC0415 - not without a server
-        from codeloupe.store.limits import SharedLimits  # noqa: PLC0415 - as above
+    def _shared_calls(self, settings: Settings) -> SharedCalls:
+        """Return what counts the cost of calls and, in a shared database, limits them."""
+        from codeloupe.agents.calls.shared import SharedCalls, SharedOptions  # noqa: PLC0415 - only if agents are asked
 
-        options = SharedOptions(
-            concurrency=settings.shared_concurrency,
-            calls_per_minute=settings.shared_calls_per_minute,
-            team=settings.team,
-            monthly_usd=settings.monthly_budget_usd,
-            monthly_team_usd=settings.monthly_team_budget_usd,
-            monthly_repository_usd=settings.monthly_repository_budget_usd,
-        )
-        limits = SharedLimits(self.database)
+        limits: RequestLimits
+        if self.database.is_shared:
+            from codeloupe.store.limits import SharedLimits  # noqa: PLC0415 - not without a server
+
+            limits = SharedLimits(self.database)
+            options = SharedOptions(
+                concurrency=settings.shared_concurrency,
+                calls_per_minute=settings.shared_calls_per_minute,
+                team=settings.team,
+                monthly_usd=settings.monthly_budget_usd,
+                monthly_team_usd=settings.monthly_team_budget_usd,
+                monthly_repository_usd=settings.monthly_repository_budget_usd,
+            )
+        else:
+            limits = SpendingCounter(self.database)
+            options = SharedOptions(team=settings.team)
         timing = self._timing or Timing()
         return SharedCalls(limits, options, timing=timing, priority=self._priority, name_of=self._name_of)
 
     async def _name_of(self, repo: Path) -> tuple[str, str]:
-        """What a repository is called by all who spend for it, and by a person."""
+        """Return the key of a repository, which is the same in all its clones, and its name for people."""
         if repo not in self._names:
-            from codeloupe.git.identity import find_identity  # noqa: PLC0415 - not without a server
+            from codeloupe.git.identity import find_payer  # noqa: PLC0415 - only if agents are asked
 
             try:
-                found = await find_identity(repo, DatabaseHistory(self.database))
+                self._names[repo] = await find_payer(repo, DatabaseHistory(self.database))
             except errors.CodeloupeError:
                 return str(repo), repo.name
-            # The same in a whole clone and in a shallow one, in which the root is not known.
-            name = next((name for name in found.names if name.startswith("origin:")), found.names[0])
-            self._names[repo] = name, found.label
         return self._names[repo]
 
     def __exit__(self, *_: object) -> None:

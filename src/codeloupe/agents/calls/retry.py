@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -121,6 +121,7 @@ class Attempts:
         most = self.request.max_attempts or self.policy.attempts
         self._refuse_unusable()
         self.budget.check(agent=name)
+        await self._prepare()
         await self._wait(self.place.take(), self.budget.deadline)
         try:
             self._refuse_unusable()
@@ -169,6 +170,15 @@ class Attempts:
             error.add_note(f"not retried: {why_not}")
         return error
 
+    async def _prepare(self) -> None:
+        """Let the agent load what it needs, so that a permit is taken only when the request is about to be sent."""
+        prepare = getattr(self.agent, "prepare", None)
+        if prepare is None:
+            return
+        # The attempt meets the same problem, and reports it.
+        with suppress(Exception):
+            await prepare(self.request)
+
     def _refuse_unusable(self) -> None:
         error = self.unusable.get(self.agent.name) if not self.is_last else None
         if error is not None:
@@ -189,7 +199,7 @@ class Attempts:
         reads = agent.limits.tools and request.tools != ()
         async with AsyncExitStack() as stack:
             spend = await stack.enter_async_context(self.budget.reserve(request, agent=agent.name, reads=reads))
-            shared = await self._taken_from_all(stack, reads=reads)
+            shared = await self._take_shared_place(stack, reads=reads)
             left = self._deadline() - self.timing.clock()
             if left < (_SHORTEST_ATTEMPT_SECONDS if number > 1 else 0):
                 raise self._timed_out("no time is left for another attempt", 0)
@@ -209,7 +219,7 @@ class Attempts:
             self.unusable[agent.name] = None
         self.place.succeeded()
         if shared is not None and shared.problem:
-            note = f"the cost of this call could not be recorded in the monthly budget: {shared.problem}"
+            note = f"the cost of this call could not be recorded yet: {shared.problem}"
             result = replace(result, notes=(*result.notes, note))
         try:
             return await _checked_answer(result, request, agent)
@@ -225,16 +235,18 @@ class Attempts:
         if shared is not None:
             shared.pause_seconds = pause
 
-    async def _taken_from_all(self, stack: AsyncExitStack, *, reads: bool) -> SharedPlace | None:
-        """A place among those that all processes share, if they share any; a call that waits for it has not begun."""
+    async def _take_shared_place(self, stack: AsyncExitStack, *, reads: bool) -> SharedPlace | None:
+        """Wait for a place among those that all processes share. The time of a call does not run before its first."""
         if self.shared is None:
             return None
-        place = await stack.enter_async_context(
-            await self.shared.request(
-                self.request, self.agent, place=self.place, repo=self.repo, budget=self.budget, reads=reads
-            )
+        wanted = await self.shared.request(
+            self.request, self.agent, place=self.place, repo=self.repo, budget=self.budget, reads=reads
         )
-        began, deadline = self.timing.clock(), self._deadline() if self.has_begun else self.budget.deadline
+        place = await stack.enter_async_context(wanted)
+        began = self.timing.clock()
+        deadline = self.budget.deadline
+        if self.has_begun:
+            deadline = self._deadline()
         await self._wait(place.take(), deadline)
         if not self.has_begun and self.ends_at is not None:
             self.ends_at += self.timing.clock() - began
