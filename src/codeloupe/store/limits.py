@@ -37,6 +37,13 @@ _ACCOUNT_COLUMNS = "places, most, lowered, successes, opens_at, next_start_at, a
 _IS_EARLIER = "r.started_at IS NULL AND (r.priority < ? OR (r.priority = ? AND r.turn < ?))"
 # The values are our own owner, and the time at which the row of a dead process has expired.
 _OF_LIVE = "JOIN processes AS p ON p.owner = r.owner WHERE (r.owner = ? OR p.expires_at > ?)"
+_SAVE_REQUEST = """
+INSERT INTO limited_requests
+    (id, owner, agent, account, priority, blocked_by, started_at, month, lowered, reserved_usd)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET blocked_by = excluded.blocked_by, started_at = excluded.started_at,
+    month = excluded.month, lowered = excluded.lowered, reserved_usd = excluded.reserved_usd
+"""
 _COUNT_OF_ACCOUNT = f"""
 SELECT count(*) FILTER (WHERE r.started_at IS NOT NULL), count(*) FILTER (WHERE r.blocked_by = '' AND {_IS_EARLIER})
 FROM limited_requests AS r {_OF_LIVE} AND r.account = ?
@@ -61,12 +68,12 @@ class _Account(Struct):
     next_usd: float = 0.0
 
 
-class _Stored(Struct):
-    """The stored state of a request."""
+class _Stored(Struct, frozen=True):
+    """The stored state of a request. One that is not stored yet comes after all others."""
 
-    turn: int
-    blocked_by: str
-    started_at: float | None
+    turn: int = 2**63 - 1
+    blocked_by: str | None = None
+    started_at: float | None = None
 
 
 class SharedLimits:
@@ -90,8 +97,8 @@ class SharedLimits:
     def start(self, requests: Sequence[LimitedRequest]) -> dict[str, Answer]:
         """Start the requests that may start now, and return the answer for each by its id.
 
-        The requests are considered in their order, which is the order of their turns. Whatever the answer is, `end`
-        ends the request.
+        The requests are considered in the order of their turns; new ones get the next turns. Whatever the answer is,
+        `end` ends the request.
         """
         with self.database.writing(_LOCK) as connection:
             self._processes.renew_in(connection)
@@ -148,37 +155,19 @@ class SharedLimits:
         return float(rows[0][0]) - now
 
     def _consider(self, connection: Connection, requests: Sequence[LimitedRequest]) -> dict[str, Answer]:
-        stored = self._stored(connection)
-        new = [request for request in requests if request.id not in stored]
-        if new:
-            self._store(connection, new)
-            stored = self._stored(connection)
         now = self.now()
         expired_at = now
         if now < self.database.up_since + self.lease_seconds:
             # While the server was down, no process could renew its row.
             expired_at = 0.0
-        line = _Line(connection, self._owner, now=now, expired_at=expired_at)
-        return {request.id: line.answer(request, stored[request.id]) for request in requests}
-
-    def _stored(self, connection: Connection) -> dict[str, _Stored]:
         rows = connection.execute(
             "SELECT id, turn, blocked_by, started_at FROM limited_requests WHERE owner = ?", (self._owner,)
         )
-        return {request_id: _Stored(*row) for request_id, *row in rows.fetchall()}
-
-    def _store(self, connection: Connection, requests: Sequence[LimitedRequest]) -> None:
-        rows: list[tuple[object, ...]] = []
-        budgets: list[tuple[object, ...]] = []
-        for request in requests:
-            rows.append((request.id, self._owner, request.agent, request.account, request.priority))
-            budgets.extend((request.id, budget.name, budget.label) for budget in request.budgets)
-        connection.executemany(
-            "INSERT INTO limited_requests (id, owner, agent, account, priority, blocked_by, month, lowered,"
-            " reserved_usd) VALUES (?, ?, ?, ?, ?, '', '', 0, 0.0)",
-            rows,
-        )
-        connection.executemany("INSERT INTO request_budgets (request, budget, label) VALUES (?, ?, ?)", budgets)
+        stored = {request_id: _Stored(*row) for request_id, *row in rows.fetchall()}
+        asked = [(request, stored.get(request.id, _Stored())) for request in requests]
+        asked.sort(key=lambda each: each[1].turn)
+        line = _Line(connection, self._owner, now=now, expired_at=expired_at)
+        return {request.id: line.answer(request, state) for request, state in asked}
 
     def _learn(self, connection: Connection, request: LimitedRequest, ending: Ending, *, lowered: int) -> None:
         """Store what the end of a request says about the price and the capacity of its account."""
@@ -258,7 +247,7 @@ class _Line:
             try:
                 has_room = self._has_room(request, stored.turn, budget, reserved_usd)
             except BudgetExhausted as error:
-                # It is never started, so no other request waits for it.
+                # It never starts, so no other request may wait for it.
                 _delete(self._connection, request)
                 return error
             if not has_room:
@@ -267,7 +256,10 @@ class _Line:
         if isinstance(found, Waiting):
             self._waits[request.account] = found
             return self._wait_for_account(request, stored)
-        self._start(request, account, found, reserved_usd)
+        self._start(request, stored, found, lowered=account.lowered, reserved_usd=reserved_usd)
+        if request.per_minute is not None:
+            account.next_start_at = found.starts_at + _interval_seconds(request.per_minute)
+            _write_account(self._connection, request.account, account)
         return found
 
     def _wait_for_budget(self, request: LimitedRequest, stored: _Stored, budget: MonthlyBudget) -> Waiting:
@@ -280,8 +272,23 @@ class _Line:
         return self._waits[request.account]
 
     def _note_obstacle(self, request: LimitedRequest, stored: _Stored, budget: str) -> None:
-        if stored.blocked_by != budget:
-            self._connection.execute("UPDATE limited_requests SET blocked_by = ? WHERE id = ?", (budget, request.id))
+        if stored.blocked_by == budget:
+            return
+        self._save(request, stored, (budget, None, "", 0, 0.0))
+
+    def _start(
+        self, request: LimitedRequest, stored: _Stored, permit: Permit, *, lowered: int, reserved_usd: float
+    ) -> None:
+        self._save(request, stored, ("", permit.starts_at, self._month, lowered, reserved_usd))
+
+    def _save(self, request: LimitedRequest, stored: _Stored, state: tuple[object, ...]) -> None:
+        own = (request.id, self._owner, request.agent, request.account, request.priority)
+        self._connection.execute(_SAVE_REQUEST, (*own, *state))
+        if stored.blocked_by is None:
+            budgets = [(request.id, budget.name, budget.label) for budget in request.budgets]
+            self._connection.executemany(
+                "INSERT INTO request_budgets (request, budget, label) VALUES (?, ?, ?)", budgets
+            )
 
     def _has_room(self, request: LimitedRequest, turn: int, budget: MonthlyBudget, reserved_usd: float) -> bool:
         """Return whether a request fits into a budget beside the running ones; these may cost less than reserved.
@@ -329,16 +336,6 @@ class _Line:
             # It was stored before the clock was set back.
             next_start_at = self._now
         return max(next_start_at + ahead * _interval_seconds(request.per_minute), self._now)
-
-    def _start(self, request: LimitedRequest, account: _Account, permit: Permit, reserved_usd: float) -> None:
-        self._connection.execute(
-            "UPDATE limited_requests SET started_at = ?, month = ?, lowered = ?, reserved_usd = ?, blocked_by = ''"
-            " WHERE id = ?",
-            (permit.starts_at, self._month, account.lowered, reserved_usd, request.id),
-        )
-        if request.per_minute is not None:
-            account.next_start_at = permit.starts_at + _interval_seconds(request.per_minute)
-            _write_account(self._connection, request.account, account)
 
 
 def _interval_seconds(per_minute: int) -> float:
