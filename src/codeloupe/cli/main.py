@@ -25,6 +25,7 @@ VERBS = {
     "pipeline": "run agents in stages, with gates between them",
     "worker": "run jobs from a shared database",
     "jobs": "list, watch, cancel and retry jobs on workers",
+    "spending": "show the cost of agent calls, against the budgets",
     "history": "show, compare and re-evaluate stored reviews",
     "baseline": "list, add and remove findings that are accepted",
     "store": "show where data is stored, or copy it to another database",
@@ -70,6 +71,8 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
             from codeloupe.cli.worker import configure, run
         case "jobs":
             from codeloupe.cli.jobs import configure, run
+        case "spending":
+            from codeloupe.cli.spending import configure, run
         case "history":
             from codeloupe.cli.history import configure, run
         case "baseline":
