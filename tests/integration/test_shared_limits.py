@@ -35,6 +35,7 @@ from pathlib import Path
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.calls.shared import SharedCalls, SharedOptions
+from codeloupe.errors import BudgetExhausted
 from codeloupe.model.agent import AgentRequest, Priority
 from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
@@ -55,7 +56,12 @@ async def main(url, options, prompt, calls):
     ready = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     print("ready", flush=True)
     await ready
-    await asyncio.gather(*(caller.call(request, agent=agent, emit=lambda event: None) for _ in range(calls)))
+    made = (caller.call(request, agent=agent, emit=lambda event: None) for _ in range(calls))
+    for outcome in await asyncio.gather(*made, return_exceptions=True):
+        if isinstance(outcome, BudgetExhausted):
+            print("refused", flush=True)
+        elif isinstance(outcome, BaseException):
+            raise outcome
     print("done", flush=True)
 
 asyncio.run(main(sys.argv[1], SharedOptions(**eval(sys.argv[2])), sys.argv[3], int(sys.argv[4])))
@@ -140,6 +146,20 @@ def test_a_killed_worker_releases_its_place_and_money_at_once(postgres_url: str)
             (1.0, 2, 1)
         ]
         assert database.select("SELECT count(*) FROM limited_requests") == [(0,)]
+
+
+def test_a_budget_over_three_processes_is_exceeded_by_an_answer_of_each(postgres_url: str) -> None:
+    workers = [Worker(postgres_url, calls=10, monthly_usd=5.5) for _ in range(3)]
+    for worker in workers:
+        worker.go()
+    reports = [worker.end().splitlines() for worker in workers]
+    asked = sum(report.count("asked") for report in reports)
+    refused = sum(report.count("refused") for report in reports)
+    # Each answer costs a dollar.
+    assert 6 <= asked <= 8
+    assert asked + refused == 30
+    with PostgresDatabase(postgres_url) as database:
+        assert database.select("SELECT usd, requests FROM spending WHERE budget = 'all'") == [(asked, asked)]
 
 
 class TestLostServer:
