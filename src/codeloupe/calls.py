@@ -1,4 +1,4 @@
-"""What all agent calls of a runtime share, and the keys by which the ledger knows them."""
+"""The state that all agent calls of a runtime share, and their keys in the ledger."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ async def _watch(directory: Path) -> ChangedFiles:
 
 
 class AgentCalls(AbstractContextManager["AgentCalls"]):
-    """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
+    """The state that all agent calls of a runtime share, in one event loop: agents, limits, budget and the database.
 
-    `agents` are the caller's own, before built-in ones of the same names. Limits and budget are the first call's.
-    `database` is a shared one or its URL, in the place of what the user has set; one that is given is not closed here.
-    Through it processes share limits, in which calls of a better `priority` go first.
+    `agents` are the caller's own and replace built-in ones of the same name. Limits and budget are those of the first
+    call. `database` is a shared one or its URL, and replaces the one of the user's settings; a given database is not
+    closed here. Processes share limits through it, and calls with a better `priority` start first.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     @cached_property
     def state_directory(self) -> Path:
-        """Where the ledger, the history and the runs of pipelines are. Raises StoreError when nothing names a place."""
+        """The folder of the ledger, the history and the runs of pipelines. Raise StoreError if none is configured."""
         return self._state_directory or state_directory(self.environment)
 
     @cached_property
@@ -92,7 +92,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     @property
     def spent(self) -> Spent:
-        """What all calls have taken so far."""
+        """The cost of all calls so far."""
         return Spent() if self._caller is None else self._caller.spent
 
     def names(self, settings: Settings) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         return self.own[name] if name in self.own else make_agent(name, settings, environment=self.environment)
 
     def agent_to_check(self, name: str, settings: Settings) -> Agent:
-        """The agent of that name as it would be asked first: with `model`, where it has none of its own."""
+        """Return the agent of that name as the first request would use it: with `model` if it has none of its own."""
         return self.agent(name, replace(settings, api_model=settings.api_model or settings.model))
 
     def caller(
@@ -116,11 +116,11 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         watch_files: WatchFiles | None = _watch,
         repo: Path | None = None,
     ) -> AgentCaller:
-        """What makes agent calls under the limits that all calls share. Raises StoreError without a place for a ledger.
+        """Return a caller under the limits that all calls share. Raise StoreError without a folder for the ledger.
 
         `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files`
         says which files a call changed, by git unless something else is given; None for a caller who finds out itself.
-        `repo` is the repository that pays, where shared budgets are counted; else it is the directory of each call.
+        `repo` is the repository whose budget pays; by default it is the one around the directory of each call.
         """
         return self._shared(settings).variant(
             key_of=key_of,

@@ -1,5 +1,6 @@
-"""The shared rate limit in real minutes, as a model service sees it."""
+"""Shared limits in real time: the rate that a model service sees, and how soon free capacity is used."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -7,11 +8,14 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.testing import StandInServer, Text
 from tests.endings import comes_to_pass
+from tests.limit_worker import Worker
 
 PER_MINUTE = 60
 MINUTES = 3
@@ -21,6 +25,7 @@ PROCESSES = 3
 WORKER = """
 import asyncio, sys
 from pathlib import Path
+from typing import Any
 from codeloupe import AgentRequest, Runtime, Settings
 
 async def main(database, model_server, directory):
@@ -87,3 +92,41 @@ def test_a_service_sees_the_rate_in_real_minutes(
         sys.stdout.write(f"\n{PER_MINUTE} a minute over {PROCESSES} processes: {measured}\n")
     assert most <= 1.05 * PER_MINUTE
     assert fewest >= 55
+
+
+@pytest.mark.soak
+@pytest.mark.defect("W1")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("options", [{"concurrency": 1}, {"monthly_usd": 1_000.0}], ids=["place", "budget"])
+def test_free_capacity_is_used_within_two_seconds_with_fifty_waiting(
+    postgres_url: str, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # While no price is known, a budget lets one request run.
+    holder = Worker(postgres_url, "hang", **options)
+    holder.go()
+    holder.reads("asked")
+    waiting = [Worker(postgres_url, calls=10, **options) for _ in range(5)]
+    for worker in waiting:
+        worker.go()
+    with PostgresDatabase(postgres_url) as database:
+        count = "SELECT count(*) FROM limited_requests WHERE started_at IS NULL"
+        assert comes_to_pass(lambda: database.select(count) == [(50,)])
+    asked_at: list[float] = []
+
+    def note_first(worker: Worker) -> None:
+        worker.reads("asked")
+        asked_at.append(time.monotonic())
+
+    readers = [threading.Thread(target=note_first, args=(worker,)) for worker in waiting]
+    for reader in readers:
+        reader.start()
+    freed_at = time.monotonic()
+    assert holder.end(signal.SIGKILL) == ""
+    for reader in readers:
+        reader.join()
+    for worker in waiting:
+        assert worker.end().splitlines() == ["asked"] * 9 + ["done"]
+    seconds = min(asked_at) - freed_at
+    with capsys.disabled():
+        sys.stdout.write(f"\nfrom free capacity to the next request: {seconds:.2f} s\n")
+    assert seconds < 2.0

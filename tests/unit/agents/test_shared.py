@@ -1,4 +1,4 @@
-"""Agent calls under limits that many processes share: whole callers on a real server, most of them in virtual time."""
+"""Agent calls under limits that many processes share: whole callers on both databases, most of them in virtual time."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ SPREADS = ("even", "rarely dear", "cheap first")
 
 
 class Fleet:
-    """Callers as many processes have them, each with its own owner, in one event loop."""
+    """The callers of several processes, in one event loop."""
 
     def __init__(self, database: Database, **options: Any) -> None:
         self.database = database
@@ -65,7 +65,7 @@ class Fleet:
         return AgentCaller(CallerOptions(concurrency=concurrency), timing=timing, shared=calls)
 
     def agent(self, *steps: AgentStep, seconds: float = 1.0, chance: random.Random | None = None) -> ScriptedAgent:
-        """One that says when it was asked, and answers after a while; by these steps first."""
+        """Return an agent that records its requests and answers after a while, at first by these steps."""
         left = list(steps)
 
         def step(asked: AgentRequest) -> AgentStep:
@@ -82,7 +82,7 @@ class Fleet:
         return {row[0]: tuple(row[1:]) for row in rows}
 
     def is_empty(self) -> bool:
-        """Whether nobody holds or waits for anything."""
+        """Return whether no request runs or waits."""
         return self.database.select("SELECT count(*) FROM limited_requests") == [(0,)]
 
 
@@ -275,9 +275,7 @@ class TestPolling:
 
 class TestTurns:
     @virtually
-    async def test_a_person_goes_before_a_pull_request_and_that_before_a_sweep_each_in_the_order_of_asking(
-        self, database: Database
-    ) -> None:
+    async def test_requests_start_by_priority_and_then_by_turn(self, database: Database) -> None:
         fleet = Fleet(database, concurrency=1)
         agent = fleet.agent()
         calls = []
@@ -290,9 +288,7 @@ class TestTurns:
         assert "".join(fleet.asked) == "afgdebc"
 
     @virtually
-    async def test_the_time_of_a_call_begins_with_its_place_and_who_waits_again_has_what_is_left(
-        self, database: Database
-    ) -> None:
+    async def test_the_first_wait_for_a_place_does_not_use_the_timeout(self, database: Database) -> None:
         fleet = Fleet(database, concurrency=1)
         one, other = fleet.worker(), fleet.worker()
         first = asyncio.create_task(ask(one, fleet.agent(seconds=100.0)))
@@ -311,9 +307,7 @@ class TestTurns:
         assert fleet.is_empty()
 
     @virtually
-    async def test_who_gives_up_leaves_its_turn_and_who_is_cut_off_may_have_cost_something(
-        self, database: Database
-    ) -> None:
+    async def test_a_cancelled_request_ends_and_counts_only_if_it_was_sent(self, database: Database) -> None:
         fleet = Fleet(database, concurrency=1)
         caller = fleet.worker()
         running = asyncio.create_task(ask(caller, ScriptedAgent([Hang()])))
@@ -327,13 +321,13 @@ class TestTurns:
         assert (fleet.is_empty(), fleet.starts, fleet.spent()["all"]) == (True, [], (0.0, 1, 1))
 
     @virtually
-    async def test_one_statement_renews_all_that_a_process_holds(self, database: Database) -> None:
+    async def test_one_row_keeps_all_permits_of_a_process(self, database: Database) -> None:
         fleet = Fleet(database, concurrency=5)
         caller, other = fleet.worker(), fleet.worker()
         calls = [asyncio.create_task(ask(caller, fleet.agent(seconds=300.0))) for _ in range(5)]
         await asyncio.sleep(0.01)
         await ask(other, fleet.agent())
-        # Each of them was held for ten leases.
+        # Each permit was valid for ten leases.
         assert fleet.starts[-1] == pytest.approx(300, abs=1.1)
         await asyncio.gather(*calls)
         ended = database.select("SELECT max(expires_at) FROM processes")[0][0]
@@ -343,7 +337,7 @@ class TestTurns:
 
 class TestRefusal:
     @virtually
-    async def test_what_one_meets_slows_all_at_once_and_successes_bring_it_back(self, database: Database) -> None:
+    async def test_a_refusal_slows_all_workers_until_successes_raise_the_limit(self, database: Database) -> None:
         fleet = Fleet(database, concurrency=8)
         one, other = fleet.worker(), fleet.worker(concurrency=20)
         met = asyncio.create_task(ask(one, fleet.agent(rate_limited(20))))
@@ -360,7 +354,7 @@ class TestRefusal:
         assert agent.max_seen <= 8
 
     @virtually
-    async def test_a_quota_that_ended_for_one_has_ended_for_all(self, database: Database) -> None:
+    async def test_a_used_up_quota_applies_to_all_workers(self, database: Database) -> None:
         fleet = Fleet(database)
         one, other = fleet.worker(), fleet.worker()
         for caller, agent in ((one, fleet.agent(rate_limited(7200))), (other, fleet.agent())):
@@ -371,15 +365,13 @@ class TestRefusal:
 
 class TestMoney:
     @pytest.mark.parametrize("spread", SPREADS)
-    def test_a_month_is_never_passed_by_more_than_an_answer_of_each_worker(
-        self, database: Database, spread: str
-    ) -> None:
+    def test_a_budget_is_exceeded_by_one_answer_of_each_worker_at_most(self, database: Database, spread: str) -> None:
         self._spend_months(database, spread, range(1))
 
     @pytest.mark.soak
     @pytest.mark.timeout(1800)
     @pytest.mark.parametrize("spread", SPREADS)
-    def test_a_month_is_never_passed_whatever_the_seed(self, database: Database, spread: str) -> None:
+    def test_a_budget_is_never_exceeded_by_more_for_any_seed(self, database: Database, spread: str) -> None:
         self._spend_months(database, spread, range(100, 115))
 
     def _spend_months(self, database: Database, spread: str, seeds: Iterable[int]) -> None:
@@ -416,7 +408,7 @@ class TestMoney:
         assert fleet.is_empty()
 
     @virtually
-    async def test_what_a_worker_had_reserved_that_died_comes_back_with_its_lease(self, database: Database) -> None:
+    async def test_the_reservation_of_a_dead_worker_ends_with_its_lease(self, database: Database) -> None:
         fleet = Fleet(database, monthly_usd=1.0)
         caller, dead = fleet.worker(), fleet.worker()
         shared = dead.shared
@@ -429,7 +421,7 @@ class TestMoney:
         assert fleet.starts == [pytest.approx(30.0, abs=1.1)]
 
     @virtually
-    async def test_a_repository_and_a_team_have_budgets_beside_that_of_all(self, database: Database) -> None:
+    async def test_a_repository_and_a_team_have_budgets_of_their_own(self, database: Database) -> None:
         fleet = Fleet(database, monthly_usd=100.0, team="core", monthly_team_usd=3.0, monthly_repository_usd=2.0)
         one, other = fleet.worker(repository="one"), fleet.worker(repository="other")
         agent = ScriptedAgent([HELLO], cost_usd=1.0)
@@ -452,21 +444,21 @@ class TestMoney:
         }
 
     @virtually
-    async def test_costs_that_nobody_knows_are_counted_and_said(self, database: Database) -> None:
+    async def test_unknown_costs_are_counted_and_reported(self, database: Database) -> None:
         fleet = Fleet(database, monthly_usd=5.0)
         caller = fleet.worker()
         agent = ScriptedAgent([Delay(1.0, HELLO)], cost_usd=None)
         answers = await asyncio.gather(*(ask(caller, agent) for _ in range(7)))
         assert fleet.spent()["all"] == (0.0, 7, 7)
         assert "does not report its cost" in answers[0].notes[0]
-        # An agent without a price does not stay alone for ever.
+        # Requests of an agent without a price run at once after some answers.
         assert agent.max_seen > 1
         with pytest.raises(AgentError):
             await ask(caller, ScriptedAgent([rate_limited(4000)]))
         assert fleet.spent()["all"] == (0.0, 8, 7)
 
 
-def test_an_account_is_told_apart_by_its_key_and_its_address_and_tells_neither() -> None:
+def test_an_account_is_named_by_key_and_address_and_reveals_neither() -> None:
     keys = [made_up_token(letter) for letter in "ab"]
     environments: list[dict[str, str]] = [{}, *({"ANTHROPIC_API_KEY": key} for key in keys)]
     environments.append({"ANTHROPIC_API_KEY": keys[0], "ANTHROPIC_BASE_URL": "https://example.com"})
