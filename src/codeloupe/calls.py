@@ -1,4 +1,4 @@
-"""What all agent calls of a runtime share, and the keys by which the ledger knows them."""
+"""The state that all agent calls of a runtime share, and their keys in the ledger."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from codeloupe.store import open_database
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database, Ledger
 from codeloupe.store.ledger import CALL_VERSION, Asked, DatabaseLedger, content_key, is_repeatable
+from codeloupe.store.spending import SpendingCounter
 from codeloupe.store.sqlite import state_directory
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
-    from codeloupe.agents.calls.shared import SharedCalls
+    from codeloupe.agents.calls.shared import RequestLimits, SharedCalls
     from codeloupe.store.spool import SpooledLedger
 
 
@@ -46,11 +47,11 @@ async def _watch(directory: Path) -> ChangedFiles:
 
 
 class AgentCalls(AbstractContextManager["AgentCalls"]):
-    """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
+    """The state that all agent calls of a runtime share, in one event loop: agents, limits, budget and the database.
 
-    `agents` are the caller's own, before built-in ones of the same names. Limits and budget are the first call's.
-    `database` is a shared one or its URL, in the place of what the user has set; one that is given is not closed here.
-    Through it processes share limits, in which calls of a better `priority` go first.
+    `agents` are the caller's own and replace built-in ones of the same name. Limits and budget are those of the first
+    call. `database` is a shared one or its URL, and replaces the one of the user's settings; a given database is not
+    closed here. Processes share limits through it, and calls with a better `priority` start first.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     @cached_property
     def state_directory(self) -> Path:
-        """Where the ledger, the history and the runs of pipelines are. Raises StoreError when nothing names a place."""
+        """The folder of the ledger, the history and the runs of pipelines. Raise StoreError if none is configured."""
         return self._state_directory or state_directory(self.environment)
 
     @cached_property
@@ -93,7 +94,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     @property
     def spent(self) -> Spent:
-        """What all calls have taken so far."""
+        """The cost of all calls so far."""
         return Spent() if self._caller is None else self._caller.spent
 
     def names(self, settings: Settings) -> tuple[str, ...]:
@@ -105,7 +106,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         return self.own[name] if name in self.own else make_agent(name, settings, environment=self.environment)
 
     def agent_to_check(self, name: str, settings: Settings) -> Agent:
-        """The agent of that name as it would be asked first: with `model`, where it has none of its own."""
+        """Return the agent of that name as the first request would use it: with `model` if it has none of its own."""
         return self.agent(name, replace(settings, api_model=settings.api_model or settings.model))
 
     def caller(
@@ -117,11 +118,11 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         watch_files: WatchFiles | None = _watch,
         repo: Path | None = None,
     ) -> AgentCaller:
-        """What makes agent calls under the limits that all calls share. Raises StoreError without a place for a ledger.
+        """Return a caller under the limits that all calls share. Raise StoreError without a folder for the ledger.
 
         `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files`
         says which files a call changed, by git unless something else is given; None for a caller who finds out itself.
-        `repo` is the repository that pays, where shared budgets are counted; else it is the directory of each call.
+        `repo` is the repository whose budget pays; by default it is the one around the directory of each call.
         """
         return self._shared(settings).variant(
             key_of=key_of,
@@ -157,38 +158,42 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
                 ),
                 ledger=self._open_ledger(settings),
                 timing=self._timing,
-                shared=self._shared_limits(settings) if self.database.is_shared else None,
+                shared=self._shared_calls(settings),
             )
         return self._caller
 
-    def _shared_limits(self, settings: Settings) -> SharedCalls:
-        from codeloupe.agents.calls.shared import SharedCalls, SharedOptions  # noqa: PLC0415 - not without a server
-        from codeloupe.store.limits import SharedLimits  # noqa: PLC0415 - as above
+    def _shared_calls(self, settings: Settings) -> SharedCalls:
+        """Return what counts the cost of calls and, in a shared database, limits them."""
+        from codeloupe.agents.calls.shared import SharedCalls, SharedOptions  # noqa: PLC0415 - only if agents are asked
 
-        options = SharedOptions(
-            concurrency=settings.shared_concurrency,
-            calls_per_minute=settings.shared_calls_per_minute,
-            team=settings.team,
-            monthly_usd=settings.monthly_budget_usd,
-            monthly_team_usd=settings.monthly_team_budget_usd,
-            monthly_repository_usd=settings.monthly_repository_budget_usd,
-        )
-        limits = SharedLimits(self.database)
+        limits: RequestLimits
+        if self.database.is_shared:
+            from codeloupe.store.limits import SharedLimits  # noqa: PLC0415 - not without a server
+
+            limits = SharedLimits(self.database)
+            options = SharedOptions(
+                concurrency=settings.shared_concurrency,
+                calls_per_minute=settings.shared_calls_per_minute,
+                team=settings.team,
+                monthly_usd=settings.monthly_budget_usd,
+                monthly_team_usd=settings.monthly_team_budget_usd,
+                monthly_repository_usd=settings.monthly_repository_budget_usd,
+            )
+        else:
+            limits = SpendingCounter(self.database)
+            options = SharedOptions(team=settings.team)
         timing = self._timing or Timing()
         return SharedCalls(limits, options, timing=timing, priority=self._priority, name_of=self._name_of)
 
     async def _name_of(self, repo: Path) -> tuple[str, str]:
-        """What a repository is called by all who spend for it, and by a person."""
+        """Return the key of a repository, which is the same in all its clones, and its name for people."""
         if repo not in self._names:
-            from codeloupe.git.identity import find_identity  # noqa: PLC0415 - not without a server
+            from codeloupe.git.identity import find_payer  # noqa: PLC0415 - only if agents are asked
 
             try:
-                found = await find_identity(repo, DatabaseHistory(self.database))
+                self._names[repo] = await find_payer(repo, DatabaseHistory(self.database))
             except errors.CodeloupeError:
                 return str(repo), repo.name
-            # The same in a whole clone and in a shallow one, in which the root is not known.
-            name = next((name for name in found.names if name.startswith("origin:")), found.names[0])
-            self._names[repo] = name, found.label
         return self._names[repo]
 
     def _open_ledger(self, settings: Settings) -> Ledger:

@@ -177,6 +177,7 @@ COMMAND_POINTERS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("pr", "mr"), f"`codeloupe review --pr 12` reviews a pull request; {_PUBLISH}"),
         **dict.fromkeys(("queue", "workers"), "`codeloupe jobs list` shows the jobs on workers"),
         **dict.fromkeys(("db", "database"), "`codeloupe store show` shows where data is stored"),
+        **dict.fromkeys(("cost", "costs", "budget", "usage"), "`codeloupe spending` shows the cost of agent calls"),
         **dict.fromkeys(("clean", "cache", "gc"), "`codeloupe history prune --older-than 90d` removes old reviews"),
         "gitlab": _GITLAB,
         "fix": _FIX,

@@ -26,6 +26,7 @@ VERBS = {
     "serve": "run a database and workers for a team on this machine",
     "worker": "run jobs from a shared database",
     "jobs": "list, watch, cancel and retry jobs on workers",
+    "spending": "show the cost of agent calls, against the budgets",
     "history": "show, compare and re-evaluate stored reviews",
     "baseline": "list, add and remove findings that are accepted",
     "store": "show where data is stored, or copy it to another database",
@@ -73,6 +74,8 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
             from codeloupe.cli.worker import configure, run
         case "jobs":
             from codeloupe.cli.jobs import configure, run
+        case "spending":
+            from codeloupe.cli.spending import configure, run
         case "history":
             from codeloupe.cli.history import configure, run
         case "baseline":

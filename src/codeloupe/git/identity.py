@@ -81,6 +81,20 @@ async def find_identity(start: Path, memory: IdentityMemory) -> RepositoryIdenti
     return RepositoryIdentity((_name("path", here),), here.name)
 
 
+async def find_payer(start: Path, memory: IdentityMemory) -> tuple[str, str]:
+    """Return the name of a repository in budgets, and its name for people. Raise as `find_identity` does.
+
+    The address of the origin comes first, because a shallow clone has it too. People see it without credentials.
+    """
+    repository = await _repository(start)
+    if repository is not None:
+        address = same_address(await origin_url(repository) or "")
+        if address is not None:
+            return _name("origin", address), address
+    identity = await find_identity(start, memory)
+    return identity.names[0], identity.label
+
+
 async def _repository(start: Path) -> Repository | None:
     try:
         return await open_repository(start)

@@ -1,4 +1,4 @@
-"""What is asked of the limits that many processes share, and what they answer."""
+"""Requests to agents under limits that many processes share, and the answers of the limits."""
 
 from __future__ import annotations
 
@@ -6,22 +6,34 @@ from msgspec import Struct
 
 
 class MonthlyBudget(Struct, frozen=True):
-    """Money for a calendar month, in UTC: of all, of a team or of a repository. None: it is only counted.
+    """Money for a calendar month (UTC): of all work, of a repository or of a team. With None it is only counted.
 
-    `name` is the same for all who spend of it; `label` is what a person calls it, and `setting` what raises it.
+    `kind` is "all", "repository" or "team". `key` is the same for everyone who spends from the budget, `label` is its
+    name for people, and `setting` is the setting that raises it.
     """
 
-    name: str
+    kind: str
+    key: str
     label: str
     setting: str
     limit_usd: float | None = None
 
+    @property
+    def name(self) -> str:
+        """The name in the database."""
+        return f"{self.kind} {self.key}".rstrip()
+
+    @property
+    def description(self) -> str:
+        """The name in a message."""
+        return "all work" if self.kind == "all" else f"the {self.kind} {self.label}"
+
 
 class LimitedRequest(Struct, frozen=True, kw_only=True):
-    """A request that wants to start. `account` is the agent with its key, as `account_of` names it.
+    """A request that wants to start. `account` is the agent with its key, as `account_of` returns it.
 
-    The lower the `priority`, the sooner its turn. `expected_usd` is what it may cost, None when no price is known, and
-    `max_usd` at what the agent itself stops.
+    Requests with a lower `priority` start first. `expected_usd` is the most that it is likely to cost, None if no price
+    is known, and `max_usd` the amount at which the agent itself stops.
     """
 
     id: str
@@ -40,21 +52,26 @@ class LimitedRequest(Struct, frozen=True, kw_only=True):
         return any(budget.limit_usd is not None for budget in self.budgets)
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
-    """How long a request waits, or None if that is not known. The service asked for `pause_seconds` of it.
+class Permit(Struct, frozen=True):
+    """The request may be sent at `starts_at`, in seconds since 1970 by the clock of the database."""
 
-    `turn` orders the requests of one priority: the smallest starts first.
+    starts_at: float
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """The request has to wait: for so many seconds, or until another request ends if that is None.
+
+    The service asked for `pause_seconds` of it.
     """
 
-    turn: int
     seconds: float | None = None
     pause_seconds: float = 0.0
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """How a request ended and what it cost. `next_usd` is what the next answer may cost, None after no answer.
+    """The end of a request and its cost. `next_usd` is what the next answer may cost, None if there was no answer.
 
-    With `refused` the service had no room; `pause_seconds` is how long no other request may start.
+    With `refused` the service had no capacity; no other request may start for `pause_seconds`.
     """
 
     usd: float = 0.0

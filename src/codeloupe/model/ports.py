@@ -145,7 +145,12 @@ class Verifier(Protocol):
 
 
 class Agent(Protocol):
-    """Answers a prompt. One call is one attempt: retries, budgets and the ledger are built around it."""
+    """Answers a prompt. One call is one attempt: retries, budgets and the ledger are built around it.
+
+    An agent that loads packages late may also have `async def prepare(request)`, which loads them. It is called before
+    a request counts against a limit, so that the request is sent as soon as it counts. A failure in it is ignored,
+    because `run` reports the same one.
+    """
 
     @property
     def name(self) -> str:

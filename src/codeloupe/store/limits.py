@@ -1,315 +1,436 @@
-"""Limits that all processes share through one database: places, starts in a minute, pauses, and money for a month.
+"""Limits that all processes of one database share: concurrent requests, a rate, pauses, and money for a month.
 
-A request is written down when it first asks, which keeps its turn, and may start when those with an earlier turn, of
-the same or a better priority, leave room for it. Whoever waits asks again at the time that it was told. Every change is
-made under one lock, in one short transaction: so nothing can lock in another order, and no two start at once.
+A request is stored when it first asks, which gives it a turn. It may start if the requests with an earlier turn, of the
+same or a better priority, leave room for it. With a rate limit of N a minute, starts are at least 60/N seconds apart.
+All changes are made under one lock, in short transactions, so that no two processes start a request at once.
 
-A process holds what it has as long as it renews its lease, or, after the server was away, as long as it could have.
-What is left of one that died counts for nothing.
+A process holds its permits while it renews its row in `processes`. After an outage of the server, it has time to do so.
+The permits of a dead process are released when they may be in the way, and once by each process.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from codeloupe.errors import BudgetExhausted
-from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Waiting
+from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Permit, Waiting
 from codeloupe.store.interface import Connection, Database, persistent
 from codeloupe.store.owner import Owner
+from codeloupe.store.processes import LEASE_SECONDS, Processes
+from codeloupe.store.spending import Cost, add_spending, month_of, spent_from
 
-LEASE_SECONDS = 30.0
-# A little more than a minute: between its turn here and the moment at which its service counts it, one request takes
-# longer than another.
-WINDOW_SECONDS = 60.5
+Answer = Permit | Waiting | BudgetExhausted
+# A permit may be for a start so far ahead. Otherwise every late wake-up of a process would lower the rate.
+AHEAD_SECONDS = 0.5
+# The interval between two starts at one request a minute, which is the lowest rate.
+_LONGEST_INTERVAL_SECONDS = 60.0
 _SUCCESSES_TO_GROW = 10
-# One dear answer is not what all will cost for ever: of 100 answers later, a seventh of it is left.
+# One expensive answer does not predict all others: 100 answers later, a seventh of its price remains.
 _FORGETTING = 0.98
-_FORGOTTEN_SECONDS = 3600.0
-# What a service asks for may be nonsense, and here it outlasts every process: one asks again after a day.
+# A service may ask for any pause. The stored pause outlasts all processes, so the service is asked again after a day.
 _LONGEST_PAUSE_SECONDS = 86_400.0
 _LOCK = "limits"
-# The server's time, unless a test has its own.
-_NOW = "coalesce(?::double precision, extract(epoch FROM clock_timestamp())::double precision)"
-# All that decides on a start, with a row for each budget, from one moment.
-_STATE = f"""
-WITH clock AS MATERIALIZED (SELECT {_NOW} AS now),
-own AS MATERIALIZED (
-    SELECT now, to_char(to_timestamp(now) AT TIME ZONE 'UTC', 'YYYY-MM') AS month, started_at, blocked_by,
-        coalesce(turn, 9223372036854775807) AS turn
-    FROM clock LEFT JOIN limited_requests ON id = ?
-),
-live AS MATERIALIZED (
-    SELECT r.* FROM clock, limited_requests AS r JOIN limit_owners AS o USING (owner)
-    WHERE r.owner = ? OR now < greatest(
-        o.expires_at, extract(epoch FROM pg_postmaster_start_time())::double precision + ?::double precision)
-),
-line AS MATERIALIZED (
-    SELECT count(*) FILTER (WHERE live.started_at IS NOT NULL) AS running,
-        count(*) FILTER (WHERE live.started_at IS NULL AND live.blocked_by = ''
-            AND (priority, live.turn) < (?, own.turn)) AS ahead
-    FROM live, own WHERE account = ?
-)
-SELECT own.now, own.month, own.started_at IS NOT NULL, own.blocked_by, own.turn, line.running, line.ahead,
-    (SELECT at FROM limit_starts WHERE account = ? AND at <= own.now
-        ORDER BY at DESC OFFSET greatest(?::bigint - line.ahead - 1, 0) LIMIT 1),
-    a.places, coalesce(a.lowered, 0), coalesce(a.opens_at, 0), coalesce(a.answers, 0), coalesce(a.next_usd, 0),
-    ARRAY(SELECT owner FROM limit_owners WHERE starts_with(owner, ?)),
-    ARRAY(SELECT owner FROM limit_owners WHERE expires_at < own.now - ?::double precision),
-    coalesce(spending.usd, 0), coalesce(spending.unknown_costs, 0), money.reserved, money.running, money.ahead
-FROM unnest(?::text[]) WITH ORDINALITY AS wanted (budget, position) CROSS JOIN own CROSS JOIN line
-    LEFT JOIN limit_accounts AS a ON a.account = ?
-    LEFT JOIN spending ON spending.month = own.month AND spending.budget = wanted.budget
-    CROSS JOIN LATERAL (
-        SELECT coalesce(sum(reserved_usd) FILTER (WHERE live.month = own.month), 0) AS reserved,
-            count(*) FILTER (WHERE live.month = own.month) AS running,
-            count(*) FILTER (WHERE live.started_at IS NULL AND live.blocked_by = wanted.budget
-                AND (priority, live.turn) < (?, own.turn)) AS ahead
-        FROM live WHERE wanted.budget = ANY (budgets)
-    ) AS money
-ORDER BY position
-"""  # noqa: S608 - our own words
-_RENEW = f"""
-INSERT INTO limit_owners (owner, expires_at) VALUES (?, {_NOW} + ?)
-ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at
-"""  # noqa: S608 - our own words
-_KEEP_TURN = f"""
-WITH renewed AS ({_RENEW})
-INSERT INTO limited_requests (id, owner, account, priority, budgets, blocked_by) VALUES (?, ?, ?, ?, ?::text[], ?)
-ON CONFLICT (id) DO UPDATE SET blocked_by = excluded.blocked_by
-RETURNING turn
-"""  # noqa: S608 - our own words
-_START = f"""
-WITH renewed AS ({_RENEW}),
-known AS (INSERT INTO limit_accounts (account) VALUES (?) ON CONFLICT DO NOTHING),
-past AS (DELETE FROM limit_starts WHERE account = ? AND at < ?),
-start AS (INSERT INTO limit_starts (account, at) VALUES (?, ?))
-INSERT INTO limited_requests (id, owner, account, priority, budgets, started_at, month, lowered, reserved_usd)
-VALUES (?, ?, ?, ?, ?::text[], ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, month = excluded.month, lowered = excluded.lowered,
-    reserved_usd = excluded.reserved_usd, blocked_by = ''
-"""  # noqa: S608 - our own words
-_ADD = """
-ON CONFLICT (month, budget) DO UPDATE SET usd = spending.usd + excluded.usd,
-    requests = spending.requests + excluded.requests, unknown_costs = spending.unknown_costs + excluded.unknown_costs
+_ACCOUNT_COLUMNS = "places, most, lowered, successes, opens_at, next_start_at, answers, next_usd"
+# The values are a priority twice, and a turn.
+_IS_EARLIER = "r.started_at IS NULL AND (r.priority < ? OR (r.priority = ? AND r.turn < ?))"
+# The values are our own owner, and the time at which the row of a dead process has expired.
+_OF_LIVE = "JOIN processes AS p ON p.owner = r.owner WHERE (r.owner = ? OR p.expires_at > ?)"
+_SAVE_REQUEST = """
+INSERT INTO limited_requests
+    (id, owner, agent, account, priority, blocked_by, started_at, month, lowered, reserved_usd)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET blocked_by = excluded.blocked_by, started_at = excluded.started_at,
+    month = excluded.month, lowered = excluded.lowered, reserved_usd = excluded.reserved_usd
 """
-_END = f"""
-WITH ended AS (DELETE FROM limited_requests WHERE id = ? RETURNING account, budgets, month, lowered, started_at),
-paid AS (
-    INSERT INTO spending (month, budget, usd, requests, unknown_costs)
-    SELECT month, budget, ?::double precision, ?::bigint, ?::bigint FROM ended, unnest(budgets) AS budget
-    WHERE started_at IS NOT NULL {_ADD}
-)
-SELECT ended.lowered = a.lowered, a.places, a.most, a.lowered, a.successes, a.opens_at, a.answers, a.next_usd, {_NOW},
-    (SELECT count(*) FROM limited_requests AS r WHERE r.account = a.account AND r.started_at IS NOT NULL)
-FROM ended JOIN limit_accounts AS a USING (account) WHERE ended.started_at IS NOT NULL
-"""  # noqa: S608 - our own words
-# What they had asked may have cost something, and nobody will ever know how much.
-_FORGET = f"""
-WITH gone AS (DELETE FROM limited_requests WHERE owner = ANY (?) RETURNING budgets, month, started_at),
-paid AS (
-    INSERT INTO spending (month, budget, usd, requests, unknown_costs)
-    SELECT month, budget, 0, count(*), count(*) FROM gone, unnest(budgets) AS budget
-    WHERE started_at IS NOT NULL GROUP BY month, budget {_ADD}
-)
-DELETE FROM limit_owners WHERE owner = ANY (?)
-"""  # noqa: S608 - our own words
+_COUNT_OF_ACCOUNT = f"""
+SELECT count(*) FILTER (WHERE r.started_at IS NOT NULL), count(*) FILTER (WHERE r.blocked_by = '' AND {_IS_EARLIER})
+FROM limited_requests AS r {_OF_LIVE} AND r.account = ?
+"""  # noqa: S608 - our own text
+_COUNT_OF_BUDGET = f"""
+SELECT count(*) FILTER (WHERE r.month = ?), coalesce(sum(r.reserved_usd) FILTER (WHERE r.month = ?), 0.0),
+    count(*) FILTER (WHERE r.blocked_by = b.budget AND {_IS_EARLIER})
+FROM request_budgets AS b JOIN limited_requests AS r ON r.id = b.request {_OF_LIVE} AND b.budget = ?
+"""  # noqa: S608 - our own text
 
 
-class _Balance(Struct, frozen=True):
-    """What was spent of a budget this month, what running requests may take, and how many wait for it before us."""
+class _Account(Struct):
+    """A row of `limit_accounts`."""
 
-    usd: float
-    unknown_costs: int
-    reserved_usd: float
-    running: int
-    ahead: int
+    places: int | None = None
+    most: int | None = None
+    lowered: int = 0
+    successes: int = 0
+    opens_at: float = 0.0
+    next_start_at: float = 0.0
+    answers: int = 0
+    next_usd: float = 0.0
 
 
-class _State(Struct, frozen=True):
-    """What is known when a request asks. `last_start` is the start that has to be a window ago."""
+class _Stored(Struct, frozen=True):
+    """The stored state of a request. One that is not stored yet comes after all others."""
 
-    balances: tuple[_Balance, ...]
-    now: float
-    month: str
-    is_started: bool
-    blocked_by: str | None
-    turn: int
-    running: int
-    ahead: int
-    last_start: float | None
-    places: int | None
-    lowered: int
-    opens_at: float
-    answers: int
-    next_usd: float
-    neighbours: list[str]
-    forgotten: list[str]
+    turn: int = 2**63 - 1
+    blocked_by: str | None = None
+    started_at: float | None = None
 
 
 class SharedLimits:
-    """The limits of one process and all others that use the same database. Safe between threads.
+    """The limits as one process uses them. Safe between threads. Methods raise StoreError.
 
-    `clock` and `window_seconds` are for tests.
+    `owner` is for tests.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        owner: Owner | None = None,
-        clock: Callable[[], float] | None = None,
-        window_seconds: float = WINDOW_SECONDS,
-        lease_seconds: float = LEASE_SECONDS,
-    ) -> None:
+    def __init__(self, database: Database, *, owner: Owner | None = None, lease_seconds: float = LEASE_SECONDS) -> None:
         self.database = database
         self.lease_seconds = lease_seconds
-        self._owner = owner or Owner.here()
-        self._clock: Callable[[], float | None] = clock or (lambda: None)
-        self._window_seconds = window_seconds
+        self._processes = Processes(database, owner=owner, lease_seconds=lease_seconds)
+        self._owner = str(self._processes.owner)
         self._has_looked = False
 
-    @persistent
-    def start(self, request: LimitedRequest) -> Waiting | None:
-        """Start a request, which gives None, or keep its turn and tell how long to wait before it asks again.
+    def now(self) -> float:
+        """Return the time by the clock of the database."""
+        return self.database.clock()
 
-        Raises BudgetExhausted when the money of a month is spent, and StoreError. Whatever became of it, `end` ends it.
+    @persistent
+    def start(self, requests: Sequence[LimitedRequest]) -> dict[str, Answer]:
+        """Start the requests that may start now, and return the answer for each by its id.
+
+        The requests are considered in the order of their turns; new ones get the next turns. Whatever the answer is,
+        `end` ends the request.
         """
         with self.database.writing(_LOCK) as connection:
-            state = self._state(connection, request)
-            if state.is_started:
-                return None
-            found = _obstacle(request, state, self._window_seconds)
-            # Those of the dead are looked for when they may be in the way, and once by each process.
-            if (found is not None or not self._has_looked) and self._forget(connection, state):
-                state = self._state(connection, request)
-                found = _obstacle(request, state, self._window_seconds)
-            self._has_looked = True
-            lease = (str(self._owner), self._clock(), self.lease_seconds)
-            own = (request.id, lease[0], request.account, request.priority, [one.name for one in request.budgets])
-            if found is not None:
-                waiting, blocked_by = found
-                if state.blocked_by == blocked_by:
-                    return waiting
-                ((turn,),) = connection.execute(_KEEP_TURN, (*lease, *own, blocked_by)).fetchall()
-                return replace(waiting, turn=turn)
-            past = (request.account, request.account, state.now - self._window_seconds)
-            reserved = _reserved_usd(request, state)
-            values = (*lease, *past, request.account, state.now, *own, state.now, state.month, state.lowered, reserved)
-            connection.execute(_START, values)
-        return None
+            self._processes.renew_in(connection)
+            if not self._has_looked:
+                self._release_dead(connection)
+            answers = self._consider(connection, requests)
+            has_to_wait = any(isinstance(answer, Waiting) for answer in answers.values())
+            if has_to_wait and self._has_looked and self._release_dead(connection):
+                answers = self._consider(connection, requests)
+        self._has_looked = True
+        return answers
 
     @persistent
     def end(self, request: LimitedRequest, ending: Ending) -> None:
-        """End a request that started, or take back one that waits; what it cost is counted for its month once."""
-        values = (request.id, ending.usd, ending.requests, ending.unknown_costs, self._clock())
+        """End a request that started, or withdraw one that waits. The cost is counted once, in the month of its start.
+
+        A second call with the same request does nothing.
+        """
         with self.database.writing(_LOCK) as connection:
-            if (row := connection.execute(_END, values).fetchone()) is None:
+            row = connection.execute(
+                "SELECT started_at, month, lowered FROM limited_requests WHERE id = ?", (request.id,)
+            ).fetchone()
+            if row is None:
                 return
-            is_of_now, places, most, lowered, successes, opens_at, answers, next_usd, now, running = row
-            if ending.next_usd is not None:
-                answers, next_usd = answers + 1, max(ending.next_usd, _FORGETTING * next_usd)
-            if ending.refused:
-                opens_at, successes = max(opens_at, now + min(ending.pause_seconds, _LONGEST_PAUSE_SECONDS)), 0
-                # Those that began before the places were lowered say nothing about the lower number.
-                if is_of_now:
-                    before = running if request.concurrency is None else request.concurrency
-                    places, most = max(min(places or before, before) // 2, 1), max(most or 0, before)
-                    lowered += 1
-            elif ending.succeeded and places is not None:
-                successes += 1
-                if successes >= _SUCCESSES_TO_GROW:
-                    places, successes = places + 1, 0
-                if places >= most:
-                    places = most = None
-            connection.execute(
-                "UPDATE limit_accounts SET places = ?, most = ?, lowered = ?, successes = ?, opens_at = ?, answers = ?,"
-                " next_usd = ? WHERE account = ?",
-                (places, most, lowered, successes, opens_at, answers, next_usd, request.account),
-            )
+            started_at, month, lowered = row
+            _delete(connection, request)
+            if started_at is None:
+                return
+            budgets = [(budget.name, budget.label) for budget in request.budgets]
+            cost = Cost(ending.usd, ending.requests, ending.unknown_costs)
+            add_spending(connection, month, request.agent, budgets=budgets, cost=cost)
+            self._learn(connection, request, ending, lowered=lowered)
+
+    def renew(self) -> None:
+        """Keep the permits of this process for another lease."""
+        self._processes.renew()
 
     @persistent
-    def renew(self) -> None:
-        """Keep all that this process holds for another lease."""
-        self.database.change(_RENEW, (str(self._owner), self._clock(), self.lease_seconds))
+    def opens_at(self, account: str) -> float:
+        """Return when an account opens after a pause, in seconds since 1970; 0 if it is open."""
+        with self.database.reading() as connection:
+            found = _read_account(connection, account)
+        if found.opens_at <= self.now():
+            return 0.0
+        return found.opens_at
 
     @persistent
     def seconds_until_open(self) -> float:
-        """How long until the first of the accounts opens that are paused; 0 where none is."""
-        query = f"SELECT min(opens_at - now) FROM limit_accounts, (SELECT {_NOW} AS now) AS c WHERE opens_at > now"  # noqa: S608 - ours
-        ((seconds,),) = self.database.select(query, (self._clock(),))
-        return float(seconds or 0.0)
+        """Return how long it takes until the first of the paused accounts opens; 0 if none is paused."""
+        now = self.now()
+        rows = self.database.select("SELECT opens_at FROM limit_accounts WHERE opens_at > ? ORDER BY opens_at", (now,))
+        if not rows:
+            return 0.0
+        return float(rows[0][0]) - now
 
-    def _state(self, connection: Connection, request: LimitedRequest) -> _State:
+    def _consider(self, connection: Connection, requests: Sequence[LimitedRequest]) -> dict[str, Answer]:
+        now = self.now()
+        expired_at = now
+        if now < self.database.up_since + self.lease_seconds:
+            # While the server was down, no process could renew its row.
+            expired_at = 0.0
         rows = connection.execute(
-            _STATE,
-            (
-                *(self._clock(), request.id, str(self._owner), self.lease_seconds, request.priority, request.account),
-                *(request.account, request.per_minute or 0, self._owner.machine or "none", _FORGOTTEN_SECONDS),
-                *([budget.name for budget in request.budgets], request.account, request.priority),
-            ),
-        ).fetchall()
-        return _State(tuple(_Balance(*row[15:]) for row in rows), *rows[0][:15])
-
-    def _forget(self, connection: Connection, state: _State) -> bool:
-        """Remove what the dead have left: processes of this machine, and those that nobody heard of for long."""
-        gone = [owner for owner in state.neighbours if (known := Owner.parse(owner)) and known.is_gone()]
-        gone += [owner for owner in state.forgotten if owner != str(self._owner)]
-        if gone:
-            connection.execute(_FORGET, (gone, gone))
-        return bool(gone)
-
-
-def _obstacle(request: LimitedRequest, state: _State, window_seconds: float) -> tuple[Waiting, str] | None:
-    """What keeps a request from starting, and the budget that has no room, if one is it. Raises BudgetExhausted."""
-    blocked_by = next(
-        (
-            budget.name
-            for budget, balance in zip(request.budgets, state.balances, strict=True)
-            if not _has_room(request, budget, balance, state)
-        ),
-        "",
-    )
-    places = min(math.inf if limit is None else limit for limit in (request.concurrency, state.places))
-    if request.limits_money:
-        # A price is not known from one answer: as many may run as have been answered, and one more.
-        places = min(places, state.answers + 1)
-    is_full = state.running + state.ahead >= places
-    pause = max(state.opens_at - state.now, 0.0)
-    wait = pause
-    if request.per_minute is not None and state.last_start is not None:
-        wait = max(wait, state.last_start + window_seconds - state.now)
-    if not (blocked_by or is_full or wait > 0):
-        return None
-    return Waiting(turn=state.turn, seconds=wait if wait > 0 else None, pause_seconds=pause), blocked_by
-
-
-def _has_room(request: LimitedRequest, budget: MonthlyBudget, balance: _Balance, state: _State) -> bool:
-    """Whether a request fits into a budget beside those that run; it waits for them, since they may cost less."""
-    limit = budget.limit_usd
-    if limit is None:
-        return True
-    if balance.usd >= limit:
-        unknown = balance.unknown_costs
-        note = f" ({unknown} more requests did not report their cost)" if unknown else ""
-        raise BudgetExhausted(
-            f"{request.agent} was not called: the budget of {budget.label} for {state.month} is used"
-            f" up: ${balance.usd:.4f} of ${limit:.4f} spent{note}",
-            agent=request.agent,
-            hint=f"raise {budget.setting}, or wait for the next month (UTC); finished calls are in the ledger",
-            attempts=0,
+            "SELECT id, turn, blocked_by, started_at FROM limited_requests WHERE owner = ?", (self._owner,)
         )
-    together = balance.usd + balance.reserved_usd + _reserved_usd(request, state)
-    return not balance.ahead and (together <= limit or not balance.running)
+        stored = {request_id: _Stored(*row) for request_id, *row in rows.fetchall()}
+        asked = [(request, stored.get(request.id, _Stored())) for request in requests]
+        asked.sort(key=lambda each: each[1].turn)
+        line = _Line(connection, self._owner, now=now, expired_at=expired_at)
+        return {request.id: line.answer(request, state) for request, state in asked}
+
+    def _learn(self, connection: Connection, request: LimitedRequest, ending: Ending, *, lowered: int) -> None:
+        """Store what the end of a request says about the price and the capacity of its account."""
+        account = _read_account(connection, request.account)
+        if ending.next_usd is not None:
+            account.answers += 1
+            account.next_usd = max(ending.next_usd, _FORGETTING * account.next_usd)
+        if ending.refused:
+            account.successes = 0
+            pause = min(ending.pause_seconds, _LONGEST_PAUSE_SECONDS)
+            account.opens_at = max(account.opens_at, self.now() + pause)
+            # A request that started before the places were lowered says nothing about the lower number.
+            if lowered == account.lowered:
+                before = request.concurrency
+                if before is None:
+                    before = _running(connection, request.account) + 1
+                _lower(account, before)
+        elif ending.succeeded and account.places is not None:
+            _raise(account, account.places)
+        _write_account(connection, request.account, account)
+
+    def _release_dead(self, connection: Connection) -> bool:
+        """Release the permits and turns of dead processes; return whether there were any."""
+        dead = set(self._processes.dead_in(connection))
+        holders = connection.execute(
+            "SELECT DISTINCT r.owner, p.owner FROM limited_requests AS r LEFT JOIN processes AS p ON p.owner = r.owner"
+        ).fetchall()
+        has_released = False
+        for owner, registered in holders:
+            if owner in dead or registered is None:
+                self._release(connection, owner)
+                has_released = True
+        # The row of a worker shows its end to others, and its jobs are given to another worker first.
+        connection.executemany("DELETE FROM processes WHERE owner = ? AND slots = 0", [(owner,) for owner in dead])
+        return has_released
+
+    def _release(self, connection: Connection, owner: str) -> None:
+        started = connection.execute(
+            "SELECT r.month, r.agent, b.budget, b.label FROM limited_requests AS r"
+            " JOIN request_budgets AS b ON b.request = r.id WHERE r.owner = ? AND r.started_at IS NOT NULL",
+            (owner,),
+        ).fetchall()
+        for month, agent, budget, label in started:
+            # The request may have cost something, and no process will report it.
+            add_spending(connection, month, agent, budgets=[(budget, label)], cost=Cost(0.0, 1, 1))
+        connection.execute("DELETE FROM limited_requests WHERE owner = ?", (owner,))
 
 
-def _reserved_usd(request: LimitedRequest, state: _State) -> float:
-    """What a request may cost: by what this process knows, and by what any has paid at this account."""
-    known = [usd for usd in (request.expected_usd, state.next_usd if state.answers else None) if usd is not None]
-    # While no price is known, one request may take all there is.
-    limits = (budget.limit_usd for budget in request.budgets if budget.limit_usd is not None)
-    usd = max(known) if known else min(limits, default=0.0)
-    return usd if request.max_usd is None else min(usd, request.max_usd)
+class _Line:
+    """The requests of one process in one transaction, considered in the order of their turns.
+
+    If a request waits for its account, so do the later ones of the account. If it waits for a budget, so do the later
+    ones that the budget pays.
+    """
+
+    def __init__(self, connection: Connection, owner: str, *, now: float, expired_at: float) -> None:
+        self._connection = connection
+        self._owner = owner
+        self._now = now
+        self._expired_at = expired_at
+        self._month = month_of(now)
+        self._waits: dict[str, Waiting] = {}
+        self._blocked: set[str] = set()
+
+    def answer(self, request: LimitedRequest, stored: _Stored) -> Answer:
+        """Start a request if it may start, and return the answer."""
+        if stored.started_at is not None:
+            return Permit(stored.started_at)
+        for budget in request.budgets:
+            if budget.name in self._blocked:
+                return self._wait_for_budget(request, stored, budget)
+        if request.account in self._waits:
+            return self._wait_for_account(request, stored)
+        account = _read_account(self._connection, request.account)
+        reserved_usd = _reserved_usd(request, account)
+        for budget in request.budgets:
+            try:
+                has_room = self._has_room(request, stored.turn, budget, reserved_usd)
+            except BudgetExhausted as error:
+                # It never starts, so no other request may wait for it.
+                _delete(self._connection, request)
+                return error
+            if not has_room:
+                return self._wait_for_budget(request, stored, budget)
+        found = self._permit(request, stored.turn, account)
+        if isinstance(found, Waiting):
+            self._waits[request.account] = found
+            return self._wait_for_account(request, stored)
+        self._start(request, stored, found, lowered=account.lowered, reserved_usd=reserved_usd)
+        if request.per_minute is not None:
+            account.next_start_at = found.starts_at + _interval_seconds(request.per_minute)
+            _write_account(self._connection, request.account, account)
+        return found
+
+    def _wait_for_budget(self, request: LimitedRequest, stored: _Stored, budget: MonthlyBudget) -> Waiting:
+        self._blocked.add(budget.name)
+        self._note_obstacle(request, stored, budget.name)
+        return Waiting()
+
+    def _wait_for_account(self, request: LimitedRequest, stored: _Stored) -> Waiting:
+        self._note_obstacle(request, stored, "")
+        return self._waits[request.account]
+
+    def _note_obstacle(self, request: LimitedRequest, stored: _Stored, budget: str) -> None:
+        if stored.blocked_by == budget:
+            return
+        self._save(request, stored, (budget, None, "", 0, 0.0))
+
+    def _start(
+        self, request: LimitedRequest, stored: _Stored, permit: Permit, *, lowered: int, reserved_usd: float
+    ) -> None:
+        self._save(request, stored, ("", permit.starts_at, self._month, lowered, reserved_usd))
+
+    def _save(self, request: LimitedRequest, stored: _Stored, state: tuple[object, ...]) -> None:
+        own = (request.id, self._owner, request.agent, request.account, request.priority)
+        self._connection.execute(_SAVE_REQUEST, (*own, *state))
+        if stored.blocked_by is None:
+            budgets = [(request.id, budget.name, budget.label) for budget in request.budgets]
+            self._connection.executemany(
+                "INSERT INTO request_budgets (request, budget, label) VALUES (?, ?, ?)", budgets
+            )
+
+    def _has_room(self, request: LimitedRequest, turn: int, budget: MonthlyBudget, reserved_usd: float) -> bool:
+        """Return whether a request fits into a budget beside the running ones; these may cost less than reserved.
+
+        Raise BudgetExhausted if the budget is spent.
+        """
+        if budget.limit_usd is None:
+            return True
+        spent = spent_from(self._connection, self._month, budget.name)
+        if spent.usd >= budget.limit_usd:
+            raise _exhausted(request, budget, self._month, spent)
+        earlier = (request.priority, request.priority, turn)
+        running, running_usd, ahead = self._connection.execute(
+            _COUNT_OF_BUDGET, (self._month, self._month, *earlier, self._owner, self._expired_at, budget.name)
+        ).fetchone()
+        if ahead:
+            return False
+        return not running or spent.usd + running_usd + reserved_usd <= budget.limit_usd
+
+    def _permit(self, request: LimitedRequest, turn: int, account: _Account) -> Permit | Waiting:
+        """Return a permit if the account has room for a request, after those with an earlier turn."""
+        earlier = (request.priority, request.priority, turn)
+        running, ahead = self._connection.execute(
+            _COUNT_OF_ACCOUNT, (*earlier, self._owner, self._expired_at, request.account)
+        ).fetchone()
+        starts_at = self._starts_at(request, account, ahead)
+        pause = min(max(account.opens_at - self._now, 0.0), _LONGEST_PAUSE_SECONDS)
+        if pause:
+            return Waiting(seconds=max(pause, starts_at - self._now), pause_seconds=pause)
+        early = starts_at - self._now
+        # A process with an earlier turn may still use its time.
+        if early > (0.0 if ahead else AHEAD_SECONDS):
+            return Waiting(seconds=early if early <= AHEAD_SECONDS else early - AHEAD_SECONDS)
+        places = _places(request, account)
+        if places is not None and running + ahead >= places:
+            return Waiting()
+        return Permit(starts_at)
+
+    def _starts_at(self, request: LimitedRequest, account: _Account, ahead: int) -> float:
+        """Return the earliest time at which the rate allows a start after so many others."""
+        if request.per_minute is None:
+            return self._now
+        next_start_at = account.next_start_at
+        if next_start_at > self._now + _LONGEST_INTERVAL_SECONDS + AHEAD_SECONDS:
+            # It was stored before the clock was set back.
+            next_start_at = self._now
+        return max(next_start_at + ahead * _interval_seconds(request.per_minute), self._now)
+
+
+def _interval_seconds(per_minute: int) -> float:
+    return 60.0 / per_minute
+
+
+def _delete(connection: Connection, request: LimitedRequest) -> None:
+    """Delete a request; its rows in `request_budgets` are deleted with it."""
+    connection.execute("DELETE FROM limited_requests WHERE id = ?", (request.id,))
+
+
+def _read_account(connection: Connection, name: str) -> _Account:
+    row = connection.execute(f"SELECT {_ACCOUNT_COLUMNS} FROM limit_accounts WHERE account = ?", (name,)).fetchone()  # noqa: S608 - ours
+    if row is None:
+        return _Account()
+    return _Account(*row)
+
+
+def _write_account(connection: Connection, name: str, account: _Account) -> None:
+    columns = _ACCOUNT_COLUMNS.split(", ")
+    changes = ", ".join(f"{column} = excluded.{column}" for column in columns)
+    connection.execute(
+        f"INSERT INTO limit_accounts (account, {_ACCOUNT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
+        f" ON CONFLICT (account) DO UPDATE SET {changes}",
+        (name, *(getattr(account, column) for column in columns)),
+    )
+
+
+def _running(connection: Connection, account: str) -> int:
+    row = connection.execute(
+        "SELECT count(*) FROM limited_requests WHERE account = ? AND started_at IS NOT NULL", (account,)
+    ).fetchone()
+    return int(row[0])
+
+
+def _lower(account: _Account, before: int) -> None:
+    """Halve the places of an account, of which there were so many `before`."""
+    now = before
+    if account.places is not None:
+        now = min(account.places, before)
+    account.places = max(now // 2, 1)
+    account.most = max(account.most or 0, before)
+    account.lowered += 1
+
+
+def _raise(account: _Account, places: int) -> None:
+    """Add a place after enough successes; the limit ends when all places are back."""
+    account.successes += 1
+    if account.successes >= _SUCCESSES_TO_GROW:
+        account.places = places + 1
+        account.successes = 0
+    if account.places is not None and account.places >= (account.most or 0):
+        account.places = None
+        account.most = None
+
+
+def _places(request: LimitedRequest, account: _Account) -> int | None:
+    """Return how many requests of the account may run at once; None means no limit."""
+    limits: list[int] = []
+    if request.concurrency is not None:
+        limits.append(request.concurrency)
+    if account.places is not None:
+        limits.append(account.places)
+    if request.limits_money:
+        # One answer says little about the price. As many requests may run as there were answers, and one more.
+        limits.append(account.answers + 1)
+    return min(limits, default=None)
+
+
+def _reserved_usd(request: LimitedRequest, account: _Account) -> float:
+    """Return what a request may cost, by what its process knows and by what any process paid at its account."""
+    known: list[float] = []
+    if request.expected_usd is not None:
+        known.append(request.expected_usd)
+    if account.answers:
+        known.append(account.next_usd)
+    if known:
+        usd = max(known)
+    else:
+        # While no price is known, one request may take the whole budget.
+        limits = [budget.limit_usd for budget in request.budgets if budget.limit_usd is not None]
+        usd = min(limits, default=0.0)
+    if request.max_usd is not None:
+        usd = min(usd, request.max_usd)
+    return usd
+
+
+def _exhausted(request: LimitedRequest, budget: MonthlyBudget, month: str, spent: Cost) -> BudgetExhausted:
+    note = ""
+    if spent.unknown_costs:
+        note = f" ({spent.unknown_costs} more requests did not report their cost)"
+    return BudgetExhausted(
+        f"{request.agent} was not called: the budget of {budget.description} for {month} is used"
+        f" up: ${spent.usd:.4f} of ${budget.limit_usd:.4f} spent{note}",
+        agent=request.agent,
+        hint=f"raise {budget.setting}, or wait for the next month (UTC); finished calls are in the ledger",
+        attempts=0,
+    )

@@ -1,69 +1,132 @@
-"""Limits that many processes share, on a real server, with a clock that the test sets."""
+"""Limits that many processes share, on both databases, with a clock that the test sets."""
 
 import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from codeloupe.errors import BudgetExhausted
-from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Waiting
-from codeloupe.store.ledger import Owner
-from codeloupe.store.limits import SharedLimits
+from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Permit, Waiting
+from codeloupe.store.interface import Connection, Database, Rows
+from codeloupe.store.limits import AHEAD_SECONDS, SharedLimits
+from codeloupe.store.owner import Owner
 from codeloupe.store.postgres import PostgresDatabase
+from tests.postgres import made_database
 
-pytestmark = pytest.mark.program
 NOW = datetime(2030, 1, 31, 23, tzinfo=UTC).timestamp()
-ALL = MonthlyBudget("all", "all work", "monthly_budget_usd")
+ALL = MonthlyBudget("all", "", "all work", "monthly_budget_usd")
 ANSWER = Ending(usd=1.0, next_usd=1.5, succeeded=True)
 REFUSED = Ending(refused=True)
-SOMETIME = Waiting(turn=0)
+SOMETIME = Waiting()
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.program)]
 _numbers = itertools.count()
 
 
 class Limits:
-    """Processes, as many as are asked for, that share one database and one clock."""
+    """Several processes that share one database and one clock."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self.database = database
         self.now = NOW
+        database.clock = lambda: self.now  # type: ignore[method-assign]
         self.processes: list[SharedLimits] = []
         self.add()
 
     def add(self, owner: Owner | None = None) -> SharedLimits:
-        self.processes.append(SharedLimits(self.database, clock=lambda: self.now, owner=owner))
+        chosen = owner or Owner("elsewhere", len(self.processes) + 1, "t")
+        self.processes.append(SharedLimits(self.database, owner=chosen))
         return self.processes[-1]
 
-    def start(self, wanted: LimitedRequest, process: int = 0) -> Waiting | None:
-        """Start a request; the turn of one that waits is 0, so that results can be compared."""
-        waiting = self.processes[process].start(wanted)
-        return None if waiting is None else replace(waiting, turn=0)
+    def ask(self, wanted: LimitedRequest, process: int = 0) -> Permit | Waiting:
+        answer = self.processes[process].start([wanted])[wanted.id]
+        if isinstance(answer, BudgetExhausted):
+            raise answer
+        return answer
 
-    def end(self, wanted: LimitedRequest, ending: Ending = ANSWER) -> None:
-        self.processes[0].end(wanted, ending)
+    def starts(self, wanted: LimitedRequest, process: int = 0) -> bool:
+        return isinstance(self.ask(wanted, process), Permit)
+
+    def end(self, wanted: LimitedRequest, ending: Ending = ANSWER, process: int = 0) -> None:
+        self.processes[process].end(wanted, ending)
+
+    def call(self, ending: Ending = ANSWER, **fields: Any) -> None:
+        one = request(**fields)
+        assert self.starts(one)
+        self.end(one, ending)
 
     def places(self, count: int = 9, **fields: Any) -> int:
-        """How many of many requests could start now; they are gone again."""
+        """Return how many of many requests could start now; all are withdrawn again."""
         tried = [request(**fields) for _ in range(count)]
-        started = sum(self.start(one) is None for one in tried)
+        answers = self.processes[0].start(tried)
         for one in tried:
             self.end(one, Ending(requests=0))
-        return started
+        return sum(isinstance(answer, Permit) for answer in answers.values())
 
     def spent(self) -> dict[tuple[str, str], tuple[float, int, int]]:
         rows = self.database.select("SELECT month, budget, usd, requests, unknown_costs FROM spending")
         return {(row[0], row[1]): tuple(row[2:]) for row in rows}
 
+    def stored(self) -> int:
+        return int(self.database.select("SELECT count(*) FROM limited_requests")[0][0])
 
-@pytest.fixture
-def limits(postgres_url: str) -> Iterator[Limits]:
-    with PostgresDatabase(postgres_url) as database:
+
+class StatementCounter:
+    """A database that counts the statements of transactions and the rows that they return."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.statements = 0
+        self.rows = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    @contextmanager
+    def writing(self, about: str = "") -> Iterator[Any]:
+        with self._database.writing(about) as connection:
+            yield CountedConnection(self, connection)
+
+
+class CountedConnection:
+    def __init__(self, counter: StatementCounter, connection: Connection) -> None:
+        self._counter = counter
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> "CountedRows":
+        self._counter.statements += 1
+        return CountedRows(self._counter, self._connection.execute(sql, parameters))
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        self._counter.statements += len(rows)
+        self._connection.executemany(sql, rows)
+
+
+class CountedRows:
+    def __init__(self, counter: StatementCounter, rows: Rows) -> None:
+        self._counter = counter
+        self._rows = rows
+
+    def fetchone(self) -> Any:
+        self._counter.rows += 1
+        return self._rows.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        found = self._rows.fetchall()
+        self._counter.rows += len(found)
+        return found
+
+
+@pytest.fixture(params=DATABASES)
+def limits(request: pytest.FixtureRequest) -> Iterator[Limits]:
+    with made_database(request) as database:
         yield Limits(database)
 
 
@@ -72,255 +135,324 @@ def request(**fields: Any) -> LimitedRequest:
     return LimitedRequest(**{**given, **fields})
 
 
-def paid_by(*named: tuple[str, float | None]) -> tuple[MonthlyBudget, ...]:
-    return tuple(MonthlyBudget(name, f"the {name}", f"monthly_{name}", usd) for name, usd in named)
+def paid_by(**limits: float | None) -> tuple[MonthlyBudget, ...]:
+    return tuple(MonthlyBudget(kind, kind, kind, f"monthly_{kind}", usd) for kind, usd in limits.items())
 
 
-def test_no_more_run_than_there_are_places_for_an_account_and_the_first_that_asked_is_next(limits: Limits) -> None:
-    first, second, third, fourth = (request(concurrency=1) for _ in range(4))
-    limits.add()
-    told = [limits.start(one, process) for one, process in ((first, 0), (second, 1), (third, 0))]
-    assert told == [None, SOMETIME, SOMETIME]
-    assert limits.start(request(concurrency=1, account="b")) is None
-    limits.end(first)
-    # Whoever asks sooner is not first for it.
-    assert [limits.start(one) for one in (fourth, third)] == [SOMETIME] * 2
-    assert limits.start(second, 1) is None
-    limits.end(third)  # gives up
-    limits.end(second)
-    assert limits.start(fourth) is None
-    # Who asks again after a lost connection has its place already.
-    assert limits.start(fourth) is None
+class TestPlaces:
+    def test_a_free_place_goes_to_the_request_that_asked_first(self, limits: Limits) -> None:
+        first, second, third, fourth = (request(concurrency=1) for _ in range(4))
+        limits.add()
+        assert limits.starts(first)
+        assert limits.ask(second, 1) == SOMETIME
+        assert limits.ask(third) == SOMETIME
+        assert limits.starts(request(concurrency=1, account="b"))
+        limits.end(first)
+        # The order of the later questions does not matter.
+        assert [limits.ask(one) for one in (fourth, third)] == [SOMETIME] * 2
+        assert limits.starts(second, 1)
+        limits.end(third)  # withdrawn
+        limits.end(second, process=1)
+        assert limits.starts(fourth)
+
+    def test_a_better_priority_starts_first(self, limits: Limits) -> None:
+        running = [request(concurrency=2) for _ in range(2)]
+        sweep, pull, person = (request(concurrency=2, priority=priority) for priority in (2, 1, 0))
+        for one in (*running, sweep, pull, person):
+            limits.ask(one)
+        limits.end(running[0])
+        assert [limits.starts(one) for one in (sweep, pull, person)] == [False, False, True]
+        limits.end(running[1])
+        assert [limits.starts(one) for one in (sweep, pull)] == [False, True]
+        limits.end(person)
+        assert limits.starts(sweep)
+
+    @pytest.mark.defect("W1")
+    def test_one_transaction_starts_all_waiting_requests_that_fit(self, limits: Limits) -> None:
+        wanted = [request(concurrency=3) for _ in range(5)]
+        answers = limits.processes[0].start(wanted)
+        assert [isinstance(answers[one.id], Permit) for one in wanted] == [True, True, True, False, False]
+        limits.end(wanted[0])
+        limits.end(wanted[1])
+        answers = limits.processes[0].start(wanted[3:])
+        assert [isinstance(answers[one.id], Permit) for one in wanted[3:]] == [True, True]
+
+    def test_a_repeated_step_counts_once(self, limits: Limits) -> None:
+        one = request(per_minute=5)
+        assert limits.ask(one) == limits.ask(one)
+        limits.end(one)
+        limits.end(one)
+        assert limits.spent() == {("2030-01", "all"): (1.0, 1, 0)}
+        assert limits.starts(request(per_minute=5, account="b"))
 
 
-def test_nobody_starts_while_one_of_a_better_priority_waits(limits: Limits) -> None:
-    running = [request(concurrency=2) for _ in range(2)]
-    sweep, pull, person = (request(concurrency=2, priority=priority) for priority in (2, 1, 0))
-    for one in (*running, sweep, pull, person):
-        limits.start(one)
-    limits.end(running[0])
-    assert [limits.start(one) for one in (sweep, pull, person)] == [SOMETIME, SOMETIME, None]
-    limits.end(running[1])
-    assert [limits.start(one) for one in (sweep, pull)] == [SOMETIME, None]
-    limits.end(person)
-    assert limits.start(sweep) is None
+class TestRate:
+    @pytest.mark.defect("M3")
+    def test_starts_are_an_interval_apart_over_all_processes(self, limits: Limits) -> None:
+        limits.add()
+        times: list[float] = []
+        waiting = [(request(per_minute=20), number % 2) for number in range(8)]
+        while waiting:
+            for one, process in list(waiting):
+                answer = limits.ask(one, process)
+                if isinstance(answer, Permit):
+                    times.append(answer.starts_at)
+                    waiting.remove((one, process))
+            limits.now += 0.25
+        gaps = [after - before for before, after in itertools.pairwise(times)]
+        assert gaps == pytest.approx([3.0] * 7)
 
+    def test_a_late_process_never_gets_two_starts_at_once(self, limits: Limits) -> None:
+        limits.call(per_minute=20)
+        limits.now += 60.0
+        first, second = request(per_minute=20), request(per_minute=20)
+        assert limits.ask(first) == Permit(limits.now)
+        assert limits.ask(second) == Waiting(seconds=3.0 - AHEAD_SECONDS)
 
-def test_starts_in_a_minute_are_counted_over_all_and_each_is_told_when_its_own_comes(limits: Limits) -> None:
-    limits.add()
-    for seconds in range(3):
-        limits.now = NOW + seconds
-        assert limits.start(request(per_minute=3), seconds % 2) is None
-    waiting = [request(per_minute=3) for _ in range(4)]
-    told = [limits.start(one) for one in waiting]
-    assert [one and one.seconds for one in told] == pytest.approx([58.5, 59.5, 60.5, 60.5])
-    # One that has its turn sooner gets the time of another, who learns of it when it asks again.
-    person = request(per_minute=3, priority=-1)
-    limits.now = NOW + 60.5
-    assert limits.start(person) is None
-    told = [limits.start(one) for one in waiting]
-    assert [one and one.seconds for one in told] == pytest.approx([1.0, 2.0, 60.5, 60.5])
-    limits.now += 1
-    assert [limits.start(one) is None for one in waiting] == [True, False, False, False]
+    def test_a_permit_is_granted_shortly_before_its_time(self, limits: Limits) -> None:
+        limits.call(per_minute=20)
+        one = request(per_minute=20)
+        limits.ask(one)
+        limits.now += 3.0 - AHEAD_SECONDS
+        assert limits.ask(one) == Permit(NOW + 3.0)
+
+    def test_a_process_ahead_that_does_not_ask_costs_one_interval(self, limits: Limits) -> None:
+        limits.add()
+        limits.call(per_minute=20)
+        silent, other = request(per_minute=20), request(per_minute=20)
+        limits.ask(silent, 1)
+        assert limits.ask(other) == Waiting(seconds=6.0 - AHEAD_SECONDS)
+        limits.now += 6.0 - AHEAD_SECONDS
+        assert limits.ask(other) == Waiting(seconds=AHEAD_SECONDS)
+        limits.now += AHEAD_SECONDS
+        assert limits.ask(other) == Permit(NOW + 6.0)
+
+    def test_a_clock_that_was_set_back_does_not_delay_a_start(self, limits: Limits) -> None:
+        limits.call(per_minute=1)
+        limits.now -= 3600
+        assert limits.starts(request(per_minute=1))
+        assert limits.ask(request(per_minute=1)) == Waiting(seconds=60.0 - AHEAD_SECONDS)
 
 
 class TestRefusal:
-    def test_what_one_is_refused_halves_the_places_of_all_once_and_successes_bring_them_back(
-        self, limits: Limits
-    ) -> None:
+    def test_a_refusal_halves_the_places_once_until_successes_raise_them(self, limits: Limits) -> None:
         limits.add()
         running = [request(concurrency=8) for _ in range(8)]
-        assert all(limits.start(one, number % 2) is None for number, one in enumerate(running))
+        assert all(limits.starts(one, number % 2) for number, one in enumerate(running))
         for one in running:
             limits.end(one, REFUSED)
         assert limits.places(concurrency=8) == 4
-        one = request(concurrency=8)
-        limits.start(one)
-        limits.end(one, REFUSED)
+        limits.call(REFUSED, concurrency=8)
         seen = []
         for _ in range(60):
             seen.append(limits.places(concurrency=8))
-            one = request(concurrency=8)
-            limits.start(one, 1)
-            limits.end(one)
+            limits.call(concurrency=8)
         assert seen == [2] * 10 + [3] * 10 + [4] * 10 + [5] * 10 + [6] * 10 + [7] * 10
         assert limits.places(concurrency=8) == 8
 
-    def test_without_a_fixed_limit_the_half_of_those_that_ran_is_left_until_all_have_a_place_again(
-        self, limits: Limits
-    ) -> None:
+    def test_without_a_fixed_limit_half_of_the_running_requests_remain(self, limits: Limits) -> None:
         running = [request() for _ in range(6)]
-        assert all(limits.start(one) is None for one in running)
+        assert all(limits.starts(one) for one in running)
         limits.end(running[0], REFUSED)
         for one in running[1:]:
             limits.end(one)
         assert limits.places() == 3
         for _ in range(30):
-            one = request()
-            limits.start(one)
-            limits.end(one)
+            limits.call()
         assert limits.places() == 9
 
-    def test_a_pause_holds_for_all_processes_and_a_shorter_one_does_not_end_it(self, limits: Limits) -> None:
+    def test_a_pause_applies_to_all_processes_and_a_shorter_one_changes_nothing(self, limits: Limits) -> None:
         limits.add()
         running = [request() for _ in range(2)]
         for one in running:
-            limits.start(one)
+            limits.ask(one)
         limits.end(running[0], replace(REFUSED, pause_seconds=30.0))
         limits.end(running[1], replace(REFUSED, pause_seconds=5.0))
-        assert limits.start(request(), 1) == Waiting(turn=0, seconds=30.0, pause_seconds=30.0)
-        assert limits.start(request(account="b"), 1) is None
+        assert limits.ask(request(), 1) == Waiting(seconds=30.0, pause_seconds=30.0)
+        assert limits.starts(request(account="b"), 1)
         limits.now += 30
         last = request(priority=-1)
-        assert limits.start(last, 1) is None
+        assert limits.starts(last, 1)
         limits.end(last, replace(REFUSED, pause_seconds=1e15))
-        assert limits.start(request(), 1) == Waiting(turn=0, seconds=86_400.0, pause_seconds=86_400.0)
+        assert limits.ask(request(), 1) == Waiting(seconds=86_400.0, pause_seconds=86_400.0)
+
+    def test_the_time_at_which_an_account_opens_can_be_asked(self, limits: Limits) -> None:
+        assert (limits.processes[0].opens_at("a"), limits.processes[0].seconds_until_open()) == (0.0, 0.0)
+        for account, pause in (("a", 90.0), ("b", 60.0)):
+            limits.call(replace(REFUSED, pause_seconds=pause), account=account)
+        assert limits.processes[0].opens_at("a") == NOW + 90.0
+        assert limits.processes[0].seconds_until_open() == 60.0
+        limits.now += 90.0
+        assert (limits.processes[0].opens_at("a"), limits.processes[0].seconds_until_open()) == (0.0, 0.0)
 
 
-class TestLeases:
-    def test_what_a_process_holds_counts_until_its_lease_ends_and_again_when_it_is_back(self, limits: Limits) -> None:
-        other = limits.add(Owner("elsewhere", 1, "t"))
-        held, kept = request(concurrency=1), request(concurrency=1)
-        assert other.start(held) is None
+class TestProcesses:
+    def test_a_permit_counts_until_the_lease_of_its_process_ends(self, limits: Limits) -> None:
+        other = limits.add()
+        held, mine = request(concurrency=1), request(concurrency=1)
+        assert limits.starts(held, 1)
         limits.now += 25
         other.renew()
         limits.now += 25
-        assert limits.start(kept) == SOMETIME
+        assert limits.ask(mine) == SOMETIME
         limits.now += 6
-        assert limits.start(kept) is None
+        assert limits.starts(mine)
         other.renew()
-        limits.end(kept)
-        assert limits.start(request(concurrency=1)) == SOMETIME
-        # It was only away: what it paid is counted, once.
+        limits.end(mine)
+        assert limits.ask(request(concurrency=1)) == SOMETIME
+        # The process was only slow: its cost is counted, once.
         other.end(held, ANSWER)
         other.end(held, ANSWER)
         assert limits.spent() == {("2030-01", "all"): (2.0, 2, 0)}
 
-    def test_one_that_waits_and_is_not_heard_of_is_not_waited_for(self, limits: Limits) -> None:
-        other = limits.add(Owner("elsewhere", 1, "t"))
+    def test_a_waiting_request_of_a_silent_process_does_not_block_others(self, limits: Limits) -> None:
+        limits.add()
         first, dead, alive = (request(concurrency=1) for _ in range(3))
-        limits.start(first)
-        other.start(dead)
-        limits.start(alive)
+        limits.ask(first)
+        limits.ask(dead, 1)
+        limits.ask(alive)
         limits.end(first)
-        assert limits.start(alive) == SOMETIME
+        assert limits.ask(alive) == SOMETIME
         limits.now += 31
-        assert limits.start(alive) is None
+        assert limits.starts(alive)
 
-    def test_a_process_of_this_machine_that_was_killed_leaves_its_places_and_its_money_at_once(
-        self, limits: Limits
-    ) -> None:
+    @pytest.mark.program
+    def test_a_killed_process_of_this_machine_releases_everything_at_once(self, limits: Limits) -> None:
         program = subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE)
-        other = limits.add(replace(Owner.here(), process_id=program.pid))
-        budgets = paid_by(("all", 5.0))
-        held, waiting = (request(concurrency=1, budgets=budgets) for _ in range(2))
-        assert other.start(held) is None
-        assert other.start(waiting) is not None
-        mine = request(concurrency=1, budgets=budgets)
-        assert limits.start(mine) == SOMETIME
+        limits.add(replace(Owner.here(), process_id=program.pid))
+        budgets = (replace(ALL, limit_usd=5.0),)
+        held, waiting, mine = (request(concurrency=1, budgets=budgets) for _ in range(3))
+        assert limits.starts(held, 1)
+        assert not limits.starts(waiting, 1)
+        assert limits.ask(mine) == SOMETIME
         os.kill(program.pid, signal.SIGKILL)
         program.communicate()
-        assert limits.start(mine) is None
-        # It may have cost something, and nobody knows how much.
+        assert limits.starts(mine)
+        # The request may have cost something.
         assert limits.spent() == {("2030-01", "all"): (0.0, 1, 1)}
-        assert limits.database.select("SELECT count(*) FROM limited_requests") == [(1,)]
+        assert limits.stored() == 1
 
-    def test_after_the_server_was_away_nobody_loses_a_lease_that_could_not_be_renewed(self, limits: Limits) -> None:
-        ((started,),) = limits.database.select("SELECT extract(epoch FROM pg_postmaster_start_time())::float8")
+    def test_a_new_process_releases_what_forgotten_processes_held(self, limits: Limits) -> None:
+        limits.add()
+        limits.ask(request(account="b"), 1)
+        limits.ask(request(account="c"), 1)
+        limits.now += 3 * 3600
+        limits.add()
+        assert limits.starts(request(), 2)
+        assert limits.stored() == 1
+        assert limits.spent() == {("2030-01", "all"): (0.0, 2, 2)}
+
+    @pytest.mark.parametrize("limits", DATABASES[1:], indirect=True)
+    def test_after_an_outage_every_process_has_time_to_renew(self, limits: Limits) -> None:
+        started = limits.database.up_since
         limits.now = started - 100
-        other = limits.add(Owner("elsewhere", 1, "t"))
-        assert other.start(request(concurrency=1)) is None
+        limits.add()
+        assert limits.starts(request(concurrency=1), 1)
         limits.now = started + 29
-        assert limits.start(request(concurrency=1)) == SOMETIME
+        assert limits.ask(request(concurrency=1)) == SOMETIME
         limits.now = started + 31
-        assert limits.places(concurrency=1) == 0  # the one that asked before is still before them
+        assert limits.places(concurrency=1) == 0  # the request from before still has an earlier turn
+
+    @pytest.mark.defect("W5")
+    def test_a_first_call_costs_the_same_after_thousands_of_jobs(self, limits: Limits) -> None:
+        owner = Owner("elsewhere", 9, "t")
+        counts: list[tuple[int, int]] = []
+        for _ in range(200):
+            # Each job has a runtime with limits of its own, in the same process.
+            counter = StatementCounter(limits.database)
+            job = SharedLimits(cast("Database", counter), owner=owner)
+            one = request()
+            job.start([one])
+            job.end(one, ANSWER)
+            counts.append((counter.statements, counter.rows))
+        assert counts[-1] == counts[1]
+        assert limits.database.select("SELECT count(*) FROM processes") == [(1,)]
+        assert limits.stored() == 0
 
 
 class TestMonths:
-    def test_money_is_counted_for_each_budget_in_the_month_in_which_a_request_began(self, limits: Limits) -> None:
-        budgets = paid_by(("all", None), ("repository x", None), ("team y", None))
+    def test_a_cost_counts_for_each_budget_in_the_month_of_its_start(self, limits: Limits) -> None:
+        budgets = paid_by(all=None, repository=None, team=None)
         first, second, free = request(budgets=budgets), request(budgets=budgets[:2]), request(budgets=budgets)
-        limits.start(first)
+        limits.ask(first)
         limits.now += 3600
-        for one in (second, free):
-            limits.start(one)
+        limits.ask(second)
+        limits.ask(free)
         limits.end(first)
         limits.end(second, Ending(unknown_costs=1, next_usd=0.0))
         limits.end(free, Ending(requests=0))
         assert limits.spent() == {
-            ("2030-01", "all"): (1.0, 1, 0),
-            ("2030-01", "repository x"): (1.0, 1, 0),
-            ("2030-01", "team y"): (1.0, 1, 0),
-            ("2030-02", "all"): (0.0, 1, 1),
-            ("2030-02", "repository x"): (0.0, 1, 1),
-            ("2030-02", "team y"): (0.0, 0, 0),
+            ("2030-01", "all all"): (1.0, 1, 0),
+            ("2030-01", "repository repository"): (1.0, 1, 0),
+            ("2030-01", "team team"): (1.0, 1, 0),
+            ("2030-02", "all all"): (0.0, 1, 1),
+            ("2030-02", "repository repository"): (0.0, 1, 1),
         }
 
-    def test_a_month_that_is_spent_is_named_with_its_limit_and_the_next_one_is_new(self, limits: Limits) -> None:
-        budgets = paid_by(("all", 50.0), ("repository", 2.0), ("team", 1.5))
+    def test_each_agent_has_its_own_row_and_all_count_for_the_limit(self, limits: Limits) -> None:
+        budgets = paid_by(all=2.0)
+        limits.call(budgets=budgets, agent="codex")
+        limits.call(budgets=budgets, agent="gemini", account="b")
+        rows = limits.database.select("SELECT agent, usd FROM spending ORDER BY agent")
+        assert [tuple(row) for row in rows] == [("codex", 1.0), ("gemini", 1.0)]
+        with pytest.raises(BudgetExhausted):
+            limits.ask(request(budgets=budgets))
+
+    def test_an_exhausted_budget_is_named_and_the_next_month_is_new(self, limits: Limits) -> None:
+        budgets = paid_by(all=50.0, repository=2.0, team=1.5)
         for ending in (ANSWER, replace(ANSWER, unknown_costs=1)):
-            one = request(budgets=budgets)
-            assert limits.start(one) is None
-            limits.end(one, ending)
+            limits.call(ending, budgets=budgets)
         with pytest.raises(BudgetExhausted) as caught:
-            limits.start(request(budgets=budgets))
+            limits.ask(request(budgets=budgets))
         assert caught.value.message == (
-            "scripted was not called: the budget of the repository for 2030-01 is used up: $2.0000 of"
+            "scripted was not called: the budget of the repository repository for 2030-01 is used up: $2.0000 of"
             " $2.0000 spent (1 more requests did not report their cost)"
         )
         assert "raise monthly_repository, or wait for the next month" in caught.value.hint
-        with pytest.raises(BudgetExhausted, match="the budget of the team for 2030-01"):
-            limits.start(request(budgets=(budgets[0], budgets[2])))
-        assert limits.start(request(budgets=budgets[:1])) is None
+        with pytest.raises(BudgetExhausted, match="the budget of the team team for 2030-01"):
+            limits.ask(request(budgets=(budgets[0], budgets[2])))
+        assert limits.starts(request(budgets=budgets[:1]))
         limits.now += 3600
-        assert limits.start(request(budgets=budgets)) is None
+        assert limits.starts(request(budgets=budgets))
 
-    def test_one_that_does_not_fit_beside_those_that_run_waits_for_them(self, limits: Limits) -> None:
-        budgets = paid_by(("all", 10.0))
+    def test_a_request_that_does_not_fit_waits_for_the_running_ones(self, limits: Limits) -> None:
+        budgets = paid_by(all=10.0)
 
         def asked(**fields: Any) -> LimitedRequest:
             return request(budgets=budgets, **fields)
 
-        # While no price is known, one may take all there is.
+        # While no price is known, one request may take the whole budget.
         first, second = asked(), asked()
-        assert (limits.start(first), limits.start(second)) == (None, SOMETIME)
+        assert (limits.starts(first), limits.starts(second)) == (True, False)
         limits.end(first, Ending(usd=2.0, next_usd=3.0, succeeded=True))
         third, dear, cheap = asked(), asked(expected_usd=5.5), asked(max_usd=0.5)
-        # What one process has paid, another expects too: 2 + 3 + 3 of 10 dollars.
-        assert (limits.start(second), limits.start(third)) == (None, None)
+        # A price that one process paid is expected by all: 2 + 3 + 3 of 10 dollars.
+        assert (limits.starts(second), limits.starts(third)) == (True, True)
         limits.end(second, Ending(usd=0.5, next_usd=0.75, succeeded=True))
-        assert (limits.start(dear), limits.start(cheap)) == (SOMETIME, SOMETIME)
+        assert (limits.starts(dear), limits.starts(cheap)) == (False, False)
         limits.end(third, Ending(usd=0.5, next_usd=0.75, succeeded=True))
-        assert (limits.start(cheap), limits.start(dear)) == (SOMETIME, None)
-        assert limits.start(cheap) is None
+        assert (limits.starts(cheap), limits.starts(dear)) == (False, True)
+        assert limits.starts(cheap)
 
-    def test_who_waits_for_the_money_of_one_repository_holds_up_no_other(self, limits: Limits) -> None:
-        of_one, of_other = (paid_by(("all", None), (f"repository {name}", 1.0)) for name in "xy")
-        assert limits.start(request(budgets=of_one, concurrency=2)) is None
-        assert limits.start(request(budgets=of_one, concurrency=2)) == SOMETIME
-        # The first price of an account is waited for; at another there is none to wait for.
-        assert limits.start(request(budgets=of_other, concurrency=2, account="b")) is None
-        assert limits.start(request(budgets=of_one, concurrency=2, account="b", max_usd=0.01)) == SOMETIME
+    @pytest.mark.defect("W1")
+    def test_a_budget_that_blocks_one_repository_blocks_no_other(self, limits: Limits) -> None:
+        of_one, of_other = (
+            (ALL, MonthlyBudget("repository", key, key, "monthly_repository", 1.0)) for key in ("x", "y")
+        )
+        assert limits.starts(request(budgets=of_one, concurrency=2))
+        blocked = request(budgets=of_one, concurrency=2)
+        assert limits.ask(blocked) == SOMETIME
+        # At the same account, the first price is still unknown. Another account has none to wait for.
+        free = request(budgets=of_other, concurrency=2, account="b")
+        answers = limits.processes[0].start([blocked, free])
+        assert (answers[blocked.id], type(answers[free.id])) == (SOMETIME, Permit)
+        assert limits.ask(request(budgets=of_one, concurrency=2, account="b", max_usd=0.01)) == SOMETIME
 
 
-def test_whoever_stands_still_with_the_lock_of_all_is_cut_off_by_the_server(limits: Limits) -> None:
+@pytest.mark.program
+def test_the_server_ends_a_transaction_that_holds_the_lock_and_does_nothing(postgres_url: str) -> None:
     shown = "SHOW idle_in_transaction_session_timeout"
-    with limits.database.writing("limits") as connection:
-        assert connection.execute(shown).fetchone() == ("30s",)
-    assert limits.database.select(shown) == [("0",)]
-
-
-def test_a_clock_that_was_set_back_opens_sooner_and_never_stays_closed(limits: Limits) -> None:
-    assert limits.start(request(per_minute=1)) is None
-    limits.now -= 3600
-    assert limits.start(request(per_minute=1)) is None
-
-
-def test_a_step_that_is_made_again_after_a_lost_connection_counts_once(limits: Limits) -> None:
-    one = request(per_minute=5)
-    for _ in range(2):
-        assert limits.start(one) is None
-    for _ in range(2):
-        limits.end(one)
-    assert limits.spent() == {("2030-01", "all"): (1.0, 1, 0)}
-    assert limits.database.select("SELECT count(*) FROM limit_starts") == [(1,)]
+    with PostgresDatabase(postgres_url) as database:
+        with database.writing("limits") as connection:
+            assert connection.execute(shown).fetchone() == ("30s",)
+        assert database.select(shown) == [("0",)]

@@ -146,6 +146,12 @@ class ApiAgent:
         except errors.InvalidRequest:
             return None
 
+    async def prepare(self, request: AgentRequest) -> None:
+        """Load the packages and the certificates for a request. Raise InvalidRequest and NotInstalled."""
+        target = self._target(request.model or self._model)
+        packages = await asyncio.to_thread(_loaded, target.vendor)
+        await asyncio.to_thread(_trusted, packages)
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the connection being closed."""
         validate(request, LIMITS, agent=NAME)
@@ -297,7 +303,7 @@ async def _opened(packages: SimpleNamespace, target: Target) -> AsyncIterator[An
             limits["connect"] = min(limits.get("connect") or math.inf, 15.0)
 
     # Beside the event loop, since it takes so long that connections which are being made would run out of time.
-    trust = await asyncio.to_thread(_trust, packages.http, *map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+    trust = await asyncio.to_thread(_trusted, packages)
     async with packages.http.AsyncClient(verify=trust, event_hooks={"request": [connect_in_time]}) as http:
         sdk, models, providers = packages.sdk, packages.vendor_models, packages.vendor_providers
         # OpenAI's refuses to be made without a key, and local services do not look at it.
@@ -323,6 +329,10 @@ async def _opened(packages: SimpleNamespace, target: Target) -> AsyncIterator[An
             )
             client = sdk.Client(vertexai=False, api_key=target.key, http_options=options)
             yield models.GoogleModel(target.model, provider=providers.GoogleProvider(client=client))
+
+
+def _trusted(packages: SimpleNamespace) -> Any:
+    return _trust(packages.http, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,11 +1,11 @@
-"""The attempts of one call at one agent, each in its place, within its budget and under one deadline over all."""
+"""The attempts of one call to one agent: each has a place and a budget, and all have one deadline."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Awaitable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller
     from codeloupe.agents.calls.shared import SharedPlace
 
-# With less time than this left no attempt can come to an answer.
+# A shorter attempt cannot succeed.
 _SHORTEST_ATTEMPT_SECONDS = 1.0
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """How often and how long.
+    """The number of attempts and the waits between them.
 
-    Waits begin with `first_delay_seconds` and grow by `factor`; a rate limit without Retry-After begins with
-    `rate_limit_min_seconds`, or with half of the time left where that is less. `jitter` spreads each wait by that
-    share, and never below what a service asked for; one that asks for less than our own wait, such as nothing at all,
-    is not asked sooner for it. A service that asks for more than `rate_limit_max_seconds` has ended a quota: that is
-    not waited for here.
+    Waits begin with `first_delay_seconds` and grow by `factor`. A rate limit without Retry-After begins with
+    `rate_limit_min_seconds`, or with half of the time left if that is less. `jitter` spreads each wait by that share,
+    but never below the wait that the service asked for. A shorter wait than our own, such as none, is not granted. If a
+    service asks for more than `rate_limit_max_seconds`, its quota is used up, and the call does not wait here.
     """
 
     attempts: int = 3
@@ -44,7 +43,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     rate_limit_max_seconds: float = 300.0
 
     def delay_seconds(self, error: errors.AgentError, attempt: int, *, chance: float, left: float = math.inf) -> float:
-        """How long to wait after the failure of an attempt, the first of which is 1; `left` is the call's time."""
+        """Return the wait after a failed attempt, counted from 1; `left` is the remaining time of the call."""
         spread = 1 + self.jitter * (2 * chance - 1)
         own = self.first_delay_seconds * self.factor ** (attempt - 1) * spread
         asked = asked_wait_seconds(error)
@@ -56,7 +55,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         return own
 
     def pause_seconds(self, error: errors.RateLimited, *, left: float = math.inf) -> float:
-        """How long no other call may start after a rate limit, when the call that met it has so much time left."""
+        """Return how long no other call may start after a rate limit; `left` is the remaining time of the call."""
         asked = asked_wait_seconds(error)
         if asked is None:
             return min(self.rate_limit_min_seconds, max(left / 2, self.first_delay_seconds))
@@ -64,13 +63,13 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 def asked_wait_seconds(error: errors.AgentError) -> float | None:
-    """What the service asked to wait; None when it asked for nothing that makes sense."""
+    """Return the wait that the service asked for; None if there is none or it is not a valid one."""
     asked = error.retry_after_seconds if isinstance(error, errors.RateLimited) else None
     return asked if asked is not None and 0 <= asked < math.inf else None
 
 
 class Attempts:
-    """One call at one agent, the last of its chain or not, under the limits that it shares with others."""
+    """One call to one agent, which may be the last of its chain, under the limits that it shares with others."""
 
     def __init__(
         self, caller: AgentCaller, agent: Agent, request: AgentRequest, emit: AgentEventSink, *, is_last: bool
@@ -85,13 +84,13 @@ class Attempts:
         self.shared, self.repo, self.has_begun = caller.shared, caller.options.repo, False
 
     def _deadline(self) -> float:
-        """When the time of the call ends, its waits for quotas included. It begins when this is first asked for."""
+        """Return when the time of the call ends, waits for quotas included. It begins with the first use of this."""
         if self.ends_at is None:
             self.ends_at = self.timing.clock() + self.request.timeout_seconds
         return min(self.ends_at, self.budget.deadline)
 
     async def answer(self) -> AgentResult:
-        """A checked answer, after as many quotas as may be waited for, or the AgentError of the last attempt."""
+        """Return a checked answer, after waits for quotas if allowed. Raise the AgentError of the last attempt."""
         made = 0
         while True:
             try:
@@ -116,11 +115,12 @@ class Attempts:
             await self.timing.sleep(pause + self.timing.chance())
 
     async def _answer(self) -> AgentResult:
-        """The result of the first attempt that succeeds, or the error of the last, with a note for each before."""
+        """Return the result of the first successful attempt. Raise the error of the last, with notes on the others."""
         name, failures = self.agent.name, list[errors.AgentError]()
         most = self.request.max_attempts or self.policy.attempts
         self._refuse_unusable()
         self.budget.check(agent=name)
+        await self._prepare()
         await self._wait(self.place.take(), self.budget.deadline)
         try:
             self._refuse_unusable()
@@ -161,13 +161,22 @@ class Attempts:
             error.message = f"{error.message}; {self.timing.opening(asked)}"
             error.args = (error.message,)
             error.hint = error.hint or "wait until then, or use another agent"
-        # What was refused before it was sent, by a budget or for want of time, was no attempt.
+        # A request that was refused before it was sent, by a budget or for lack of time, is not an attempt.
         error.attempts = len(failures) if error.attempts else len(failures) - 1
         for number, earlier in enumerate(failures[:-1], start=1):
             error.add_note(f"attempt {number}: {type(earlier).__name__}: {earlier.message}")
         if error.retryable:
             error.add_note(f"not retried: {why_not}")
         return error
+
+    async def _prepare(self) -> None:
+        """Let the agent load what it needs, so that a permit is taken only when the request is about to be sent."""
+        prepare = getattr(self.agent, "prepare", None)
+        if prepare is None:
+            return
+        # The attempt meets the same problem, and reports it.
+        with suppress(Exception):
+            await prepare(self.request)
 
     def _refuse_unusable(self) -> None:
         error = self.unusable.get(self.agent.name) if not self.is_last else None
@@ -189,7 +198,7 @@ class Attempts:
         reads = agent.limits.tools and request.tools != ()
         async with AsyncExitStack() as stack:
             spend = await stack.enter_async_context(self.budget.reserve(request, agent=agent.name, reads=reads))
-            shared = await self._taken_from_all(stack, reads=reads)
+            shared = await self._take_shared_place(stack, reads=reads)
             left = self._deadline() - self.timing.clock()
             if left < (_SHORTEST_ATTEMPT_SECONDS if number > 1 else 0):
                 raise self._timed_out("no time is left for another attempt", 0)
@@ -209,7 +218,7 @@ class Attempts:
             self.unusable[agent.name] = None
         self.place.succeeded()
         if shared is not None and shared.problem:
-            note = f"the cost of this call could not be recorded in the monthly budget: {shared.problem}"
+            note = f"the cost of this call could not be recorded yet: {shared.problem}"
             result = replace(result, notes=(*result.notes, note))
         try:
             return await _checked_answer(result, request, agent)
@@ -225,16 +234,18 @@ class Attempts:
         if shared is not None:
             shared.pause_seconds = pause
 
-    async def _taken_from_all(self, stack: AsyncExitStack, *, reads: bool) -> SharedPlace | None:
-        """A place among those that all processes share, if they share any; a call that waits for it has not begun."""
+    async def _take_shared_place(self, stack: AsyncExitStack, *, reads: bool) -> SharedPlace | None:
+        """Wait for a place among those that all processes share. The time of a call does not run before its first."""
         if self.shared is None:
             return None
-        place = await stack.enter_async_context(
-            await self.shared.request(
-                self.request, self.agent, place=self.place, repo=self.repo, budget=self.budget, reads=reads
-            )
+        wanted = await self.shared.request(
+            self.request, self.agent, place=self.place, repo=self.repo, budget=self.budget, reads=reads
         )
-        began, deadline = self.timing.clock(), self._deadline() if self.has_begun else self.budget.deadline
+        place = await stack.enter_async_context(wanted)
+        began = self.timing.clock()
+        deadline = self.budget.deadline
+        if self.has_begun:
+            deadline = self._deadline()
         await self._wait(place.take(), deadline)
         if not self.has_begun and self.ends_at is not None:
             self.ends_at += self.timing.clock() - began
@@ -243,7 +254,7 @@ class Attempts:
 
     async def _run(self, request: AgentRequest) -> AgentResult:
         name = self.agent.name
-        # Agents keep their time themselves and need a while to end a program; this is for one that does not come back.
+        # Agents enforce the timeout themselves and need a while to end a program. This is for an agent that hangs.
         guard = asyncio.timeout(request.timeout_seconds + 15.0)
         started = self.timing.clock()
         try:
@@ -301,7 +312,7 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
         return result
     if request.accept_any_output:
         return _with_sound_value(result)
-    # It takes some milliseconds for a long answer, so it is done beside the event loop.
+    # A long answer takes some milliseconds, so it is checked in a thread.
     checked = await asyncio.to_thread(check_output, result, request.output_schema)
     if agent.limits.schema and result.structured is None:
         note = f"{agent.name} gave its structured answer as text, which was parsed"

@@ -59,6 +59,10 @@ class AgentSdkAgent(ClaudeAgent):
         """The configured program, else the one in the SDK's package, else the one on the PATH."""
         return (None if self.configured else bundled_program()) or super().find()
 
+    async def prepare(self, request: AgentRequest) -> None:  # noqa: ARG002 - the same for all requests
+        """Load the SDK. Raise NotInstalled."""
+        await asyncio.to_thread(_loaded_sdk)
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         prompt = self._checked_prompt(request)

@@ -100,11 +100,13 @@ CREATE TABLE dismissals (
     PRIMARY KEY (repository, fingerprint)
 );
 
--- What agent calls cost in a calendar month (UTC), for each budget that they were paid from.
+-- The cost of agent calls in a calendar month (UTC), for each budget that they were paid from. `budget` is the kind of the
+-- budget and its key, such as `team core`; `label` is its name for people.
 CREATE TABLE spending (
     month text COLLATE "C" NOT NULL,
     budget text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL,
+    label text NOT NULL,
     usd double precision NOT NULL,
     requests bigint NOT NULL,
     unknown_costs bigint NOT NULL,
