@@ -126,6 +126,9 @@ async def open_workspaces(
         store.copy_file(record.run_id, pack_name(tree), file)
 
     await workspaces.restore(trees, fetch)
+    if beginning is not None:
+        # A beginning that was too large to be stored may be missing on this machine.
+        await workspaces.beginning()
     return workspaces
 
 
