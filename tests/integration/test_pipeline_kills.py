@@ -4,6 +4,7 @@ A call is finished when its answer is recorded. If the next process is on anothe
 is deleted, a call that changes files is finished when its files are recorded, too.
 """
 
+import asyncio
 import os
 import random
 import shutil
@@ -16,12 +17,16 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.calls import AgentCalls
+from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.pipeline import RunRecord, StageState
+from codeloupe.pipelines.engine import Engine
+from codeloupe.pipelines.run import Pipeline, resume_run
 from codeloupe.store import open_database
 from codeloupe.store.interface import Database
 from codeloupe.store.runs import DatabaseRunStore
 from tests.endings import comes_to_pass
-from tests.engine_pipelines import files_in, write_pipeline
+from tests.engine_pipelines import Cast, files_in, options, write_pipeline, writing
 from tests.engine_standin import Child, background
 
 STAGES = {"left": [], "right": [], "join": ["left", "right"]}
@@ -189,3 +194,32 @@ def test_kills_at_random_moments_repeat_no_finished_call(
             f" {in_flight} repeated in flight, {len(killing.repeated)} finished calls repeated\n"
         )
     assert killing.repeated == []
+
+
+class Killed(BaseException):
+    """The process is gone: nothing is written after this."""
+
+
+@pytest.mark.defect("W10")
+@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+def test_an_answer_is_recorded_before_its_files_are_stored(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(request.getfixturevalue("postgres_url")) if name == "postgres" else None
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    cast = Cast({"write": [writing({"a.md": "a"})]})
+    given = options(cast, tmp_path / "state")
+
+    async def dying(_store: GitWorkspaceStore, _directory: Path) -> None:
+        raise Killed
+
+    with AgentCalls(state_directory=tmp_path / "state", database=url) as calls:
+        monkeypatch.setattr(GitWorkspaceStore, "keep", dying)
+        # A process that was killed records nothing about its end.
+        monkeypatch.setattr(Engine, "_record_stop", lambda _engine, _error: None)
+        with pytest.raises(Killed):
+            asyncio.run(Pipeline.load(file).run(options=given, run_id="r", calls=calls))
+        monkeypatch.undo()
+        ended = asyncio.run(resume_run("r", options=given, calls=calls))
+    assert (ended.state, cast.calls) == (StageState.COMPLETED, ["write"])
+    assert ended.stage("write").attempts[0].files_changed == ("a.md",)

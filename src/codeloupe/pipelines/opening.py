@@ -138,7 +138,7 @@ def pack_name(tree: str) -> str:
 
 
 async def write_out(record: RunRecord, store: RunStore) -> None:
-    """Write the files and the result of an ended run for people, unless this machine has them. Raise StoreError."""
+    """Write the files and the result of a run for people, unless this machine has them. Raise StoreError."""
     if store.has_copies(record.run_id):
         return
     places = RunPlaces(store.directory(record.run_id))

@@ -250,8 +250,7 @@ async def _resume(record: RunRecord, store: RunStore, options: RunOptions, calls
         if answer is not None:
             answers[stage.name] = answer
     await require_agents(agents, definition, record, answers, refusal=f"the run {run_id} was not continued")
-    if not store.has_copies(run_id):
-        store.write_copies(run_id)
+    await opening.write_out(record, store)
     run = _OpenedRun(definition, store, options, repository, agents)
     return await run.go_on(record, notes, files)
 
