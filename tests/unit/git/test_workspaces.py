@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ Files = Mapping[str, str | bytes | None]
 class Run:
     """A run with one workspace; with a repository, it begins with that."""
 
-    def __init__(self, directory: Path, repository: GitRepository | None = None, **limits: int) -> None:
+    def __init__(self, directory: Path, repository: GitRepository | None = None, **limits: Any) -> None:
         source = asyncio.run(open_repository(repository.path)) if repository else None
         self.store = GitWorkspaceStore(directory / "store.git", source=source, **limits)
         self.objects = directory / "store.git" / "objects"

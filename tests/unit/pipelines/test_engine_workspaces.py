@@ -1,6 +1,7 @@
 """Where a run works, with whose agents, and within which limits."""
 
 import asyncio
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -462,3 +463,25 @@ def test_an_agent_that_stops_at_the_money_left_names_the_limit_to_raise_and_the_
     again = f"`codeloupe pipeline resume {record.run_id}{option} --retry two`"
     hint = record.stage("two").failures[-1].hint
     assert hint == f"raise {where.replace('FILE', str(record.file))}, then {again}"
+
+
+def test_a_run_whose_directory_is_deleted_before_every_resume_completes(project: GitRepository, tmp_path: Path) -> None:
+    names = ("write", "next", "last")
+    stages = [
+        {"name": name, "gate": "approval", "needs": list(names[:number][-1:])} for number, name in enumerate(names)
+    ]
+    cast = Cast({name: [writing({f"{name}.md": name})] for name in names})
+    ran = run_stages(tmp_path, cast, *stages, keys=IN_WORKTREE, repo=project.path)
+    wanted = ran.journal[0].message
+    for name in names:
+        shutil.rmtree(ran.directory)
+        ran.say(name, Decision.APPROVE)
+        ran = resume(ran, cast)
+    assert (ran.record.state, cast.calls) == (S.COMPLETED, list(names))
+    assert sorted(ran.result()) == [".gitignore", "a.py", "docs/b.md", "last.md", "next.md", "write.md"]
+    # The copies for people are complete again, those from before the deletion too.
+    assert json.loads((ran.directory / "journal.jsonl").read_text().splitlines()[0])["message"] == wanted
+    assert (ran.directory / "stages" / "write" / "attempt-1" / "diff.patch").is_file()
+    shutil.rmtree(ran.directory)
+    resume(ran, cast)
+    assert "last.md" in ran.result()
