@@ -23,8 +23,6 @@ NO_RESULT = "there is no result"
 WORKSPACE_ERROR = "workspace_error"
 # The kind of failure if an attempt was answered, but its files were lost before they were stored.
 WORKSPACE_LOST = "workspace_lost"
-# Used instead of the name of a changed part of a definition if the part is unknown.
-UNKNOWN_PART = "definition"
 
 
 # The kinds of checks that accept or reject the result of a stage.
@@ -276,8 +274,6 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
         """Return the parts that changed after the stored work, such as `its step and its model`, or an empty string."""
         if not self.outdated or not self.attempts:
             return ""
-        if self.outdated == (UNKNOWN_PART,):
-            return "the pipeline's files"
         names = [f"its {part.replace('_', ' ')}" for part in self.outdated]
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
@@ -286,11 +282,11 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     """The state of one run, written as a whole after every transition. `stages` are in the order of the pipeline.
 
     `digest` is the digest of the definition when the run started. `repository` is the source of a worktree or checkout.
-    `agent` and `model` are for stages that do not choose their own. `given` lists the inputs that are not defaults, or
-    is None if that is unknown. `home` is the machine and state directory where the run started, on which its paths are
-    valid, and `host` is that machine's name. `origin` is the address of its repository. The stages start from
-    `base_tree`, the tree of `base_commit`, and `result_tree` is the merged result. A run that was handed to workers
-    (`on_workers`) continues on workers.
+    `agent` and `model` are for stages that do not choose their own. `given` lists the inputs that are not defaults.
+    `home` is the machine and state directory where the run started, on which its paths are valid, and `host` is that
+    machine's name. `origin` is the address of its repository. The stages start from `base_tree`, the tree of
+    `base_commit`, and `result_tree` is the merged result. A run that was handed to workers (`on_workers`) continues on
+    workers.
     """
 
     run_id: str
@@ -308,7 +304,7 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     updated_at: Moment
     agent: str | None = None
     model: str | None = None
-    given: tuple[str, ...] | None = None
+    given: tuple[str, ...] = ()
     secret_inputs: tuple[str, ...] = ()
     home: str = ""
     host: str = ""

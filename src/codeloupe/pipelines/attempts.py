@@ -25,8 +25,9 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
+from codeloupe.pipelines.changes import parts_now
 from codeloupe.pipelines.execution import execute_stage, failure_usage
-from codeloupe.pipelines.recovery import Action, failed_try, parts_now
+from codeloupe.pipelines.recovery import Action, failed_try
 from codeloupe.pipelines.stage_work import StageWork, unused_answer
 from codeloupe.system.directories import temporary_directory
 

@@ -16,10 +16,11 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.git.workspaces import JoinConflict
 from codeloupe.model import pipeline as model
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.pipelines.changes import kept_note
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.deciding import conclusion, failing_stage, given_up, ready, revived
 from codeloupe.pipelines.files import RESULT_FOLDER, RESULT_PATCH
-from codeloupe.pipelines.recovery import kept_note, reopened, tried_again
+from codeloupe.pipelines.recovery import reopened, tried_again
 from codeloupe.pipelines.spending import with_lost
 from codeloupe.pipelines.stages import StageRun, answer_event, save_handwork
 from codeloupe.system.process import uninterrupted

@@ -20,10 +20,10 @@ from codeloupe.model.pipeline import (
 from codeloupe.model.pipeline_preview import CallRange, GatePreview, PipelinePreview, StagePreview
 from codeloupe.pipelines.agents import RunAgents
 from codeloupe.pipelines.artifacts import answer_name
+from codeloupe.pipelines.changes import new_stage_record
 from codeloupe.pipelines.execution import build_prompt
 from codeloupe.pipelines.files import RunPlaces
 from codeloupe.pipelines.readiness import Readiness, check_agents, describe_unusable
-from codeloupe.pipelines.recovery import new_stage_record
 from codeloupe.planning.units import tokens_of
 from codeloupe.system.process import find_program
 from codeloupe.system.redaction import redact
