@@ -357,6 +357,7 @@ class DatabaseRunStore:
         """Remove a run, its directory here, and contents that no other run has; return the freed bytes."""
         with self.lock(run_id):
             size = self.database.persist(lambda: self._remove(run_id))
+        self.database.give_back_room()
         directory = self._directory(run_id)
         try:
             remove_tree(directory)
