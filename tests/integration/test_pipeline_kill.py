@@ -1,13 +1,12 @@
-"""Runs that are killed or interrupted: nothing that was finished is bought again.
+"""Runs that are killed in a known state, or interrupted: no finished call is made again.
 
-The agents are the real claude program before the stand-in server, which counts what it is asked.
+The agents are the real claude program with the stand-in server, which counts the calls. test_pipeline_kills.py kills at
+random moments.
 """
 
 import os
-import random
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -23,7 +22,7 @@ from codeloupe.testing import StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
 from tests.endings import comes_to_pass
 from tests.engine_pipelines import Ran, critique, write_pipeline
-from tests.engine_standin import Child, Deed, Running, Stage, Writes, at_work, background, environment
+from tests.engine_standin import Deed, Running, Stage, Writes, at_work, environment
 from tests.program import PROGRAM
 from tests.warm_program import codeloupe
 
@@ -65,20 +64,20 @@ MORE_CASES = [
 DYING = """
 import os, signal, sys
 from codeloupe.cli.main import main
-from codeloupe.store.runs import DirectoryRunStore
+from codeloupe.store.runs import DatabaseRunStore
 
 wanted = sys.argv.pop(1)
 
 def dying(write):
-    def written(store, run, *events):
-        given = write(store, run, *events)
+    def written(store, run, *events, **files):
+        given = write(store, run, *events, **files)
         if run.stage("write").state.value == wanted:
             os.kill(os.getpid(), signal.SIGKILL)
         return given
     return written
 
-DirectoryRunStore.create = dying(DirectoryRunStore.create)
-DirectoryRunStore.save = dying(DirectoryRunStore.save)
+DatabaseRunStore.create = dying(DatabaseRunStore.create)
+DatabaseRunStore.save = dying(DatabaseRunStore.save)
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -163,73 +162,6 @@ def test_a_run_that_was_killed_ends_as_any_other_and_buys_nothing_again(tmp_path
     assert ran.result() == {"a.md": "two\n", "read-output.md": "It was read.\n"}
     assert len(ran.record.stage("write").attempts) == len(case.critic)
     assert_nothing_runs_in(ran.directory)
-
-
-SCRIPTED = """
-import asyncio, sys
-from pathlib import Path
-from codeloupe.config.schema import Settings
-from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store, resume_run
-from codeloupe.testing import Delay, Json, ScriptedAgent, Text
-
-file, calls = Path(sys.argv[1]), Path(sys.argv[2])
-
-def step(request):
-    stage, is_critic = request.labels["stage"], "gate" in request.labels
-    again = "once more" in request.prompt
-    with calls.open("a") as notes:
-        notes.write(f"{'critic of ' if is_critic else ''}{stage} {2 if again else 1}\\n")
-    if is_critic:
-        verdict, score, blockers = ("PASS", 90, []) if again else ("REWORK", 50, ["once more"])
-        said = {"summary": "so", "verdict": verdict, "score": score, "blockers": blockers, "fixes": []}
-        return Delay(0.05, Json(said))
-    if request.permission_mode.may_write:
-        (request.working_dir / f"{stage}.md").write_text("two" if again else "one")
-    return Delay(0.05, Text("done"))
-
-options = RunOptions(settings=Settings(), agents={"scripted": ScriptedAgent([step])}, agent="scripted")
-print("ready", flush=True)
-runs, _ = open_run_store().list()
-work = resume_run("r", options=options) if runs else Pipeline.load(file).run(options=options, run_id="r")
-print(asyncio.run(work).state.value, flush=True)
-"""
-
-
-def noted(calls: Path) -> Counter[str]:
-    return Counter(calls.read_text().splitlines()) if calls.exists() else Counter()
-
-
-def until_called(calls: Path, count: int, child: Child) -> None:
-    """Wait until so many calls were begun, or the run is over: how far it comes in a time depends on the machine."""
-    assert comes_to_pass(lambda: noted(calls).total() >= count or child.poll() is not None)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", [1, 2])
-def test_kills_at_any_moment_lose_nothing_that_was_written_down(tmp_path: Path, seed: int) -> None:
-    stages = {"left": [], "right": [], "join": ["left", "right"]}
-    listed = ({"name": name, "needs": needs, "gate": "critic"} for name, needs in stages.items())
-    file = write_pipeline(tmp_path / "p", *listed)
-    words = (sys.executable, "-c", SCRIPTED, str(file), str(tmp_path / "calls"))
-    calls, chance, kills, output = tmp_path / "calls", random.Random(seed), 0, ""
-    for is_last in (*[False] * 6, True):
-        done, before = finished_calls(), noted(calls)
-        with background(*words, temporary=tmp_path / "tmp") as child:
-            if not is_last:
-                assert child.stdout is not None
-                assert child.stdout.readline() == "ready\n"
-                until_called(calls, before.total() + chance.randint(0, 2), child)
-                time.sleep(chance.uniform(0.0, 0.1))
-                kills += child.poll() is None
-                child.kill()
-            output, _ = child.communicate(timeout=100)
-        assert done.isdisjoint((noted(calls) - before).keys())
-    assert output.splitlines()[-1] == "completed"
-    assert only_run().result() == {f"{name}.md": "two" for name in stages}
-    wanted = {f"{who}{name} {number}" for name in stages for who in ("", "critic of ") for number in (1, 2)}
-    assert set(noted(calls)) == wanted
-    # Of a call that a kill cut short nothing is left: at most two ran at a time.
-    assert noted(calls).total() <= len(wanted) + 2 * kills
 
 
 def test_a_gate_that_fails_the_run_is_exit_code_1(tmp_path: Path) -> None:

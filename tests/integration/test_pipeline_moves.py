@@ -1,6 +1,6 @@
-"""Runs that move: what one machine began another ends, with a shared database between them and nothing else.
+"""Runs that move: one machine starts a run and another completes it, and they share only the database.
 
-A machine is a home of its own. The agents are the real claude program before the stand-in server, which counts.
+A machine is a home of its own. The agents are the real claude program with the stand-in server, which counts the calls.
 """
 
 import asyncio
@@ -21,8 +21,7 @@ from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.pipelines.run import Pipeline, resume_run
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.store.runs import DirectoryRunStore
-from codeloupe.store.shared_runs import SharedRunStore
+from codeloupe.store.runs import DatabaseRunStore
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import StandInServer, Text
 from codeloupe.testing.agent import AgentStep
@@ -32,7 +31,6 @@ from tests.engine_standin import Deed, Running, Stage, Writes, at_work, environm
 from tests.program import PROGRAM, Ended
 from tests.repository import GitRepository
 from tests.unit.pipelines.test_engine_resume import CALLS, EXPECTED, READING, cast_after
-from tests.unit.store.run_samples import run as sample
 from tests.warm_program import codeloupe
 
 DEEDS: dict[str, Sequence[Deed]] = {
@@ -66,9 +64,9 @@ class Machine:
 
 
 @contextmanager
-def opened(url: str, folder: Path) -> Iterator[SharedRunStore]:
+def opened(url: str, folder: Path) -> Iterator[DatabaseRunStore]:
     with PostgresDatabase(url) as database:
-        yield SharedRunStore(database, folder)
+        yield DatabaseRunStore(database, folder)
 
 
 def only_run(url: str, folder: Path) -> RunRecord:
@@ -139,7 +137,7 @@ def test_an_approval_given_on_any_host_reaches_the_run_that_waits(tmp_path: Path
         assert comes_to_pass(lambda: "first: awaiting approval" in program.told())
         said = c.says("approve", "last", "first", "--note", "good")
         assert said.exit_code == 0, said.stderr
-        assert f"process {program.child.pid} on " in said.stdout
+        assert f"process {program.child.pid} continues with it" in said.stdout
         code, document = program.ended()
     assert (code, document["state"]) == (0, "completed"), program.told()
     assert "good" in document["stages"][0]["attempts"][0]["critiques"][0]["summary"]
@@ -167,7 +165,7 @@ class Site:
         return self.ends(lambda calls: resume_run("r", options=given, calls=calls))
 
     def result(self) -> dict[str, str]:
-        with opened(self.url, self.folder / "pipelines-shared") as store:
+        with opened(self.url, self.folder) as store:
             return files_in(store.directory("r") / "result")
 
 
@@ -184,18 +182,18 @@ class Killed(BaseException):
 def dying(after_saves: int) -> Iterator[None]:
     """A process whose last deed is a save of that number; what it does then reaches nobody."""
     made = 0
-    save = SharedRunStore.save
+    save = DatabaseRunStore.save
 
-    def counted(store: SharedRunStore, record: RunRecord, *events: PipelineEvent) -> None:
+    def counted(store: DatabaseRunStore, record: RunRecord, *events: PipelineEvent, **files: Any) -> None:
         nonlocal made
         if made < after_saves:
             made += 1
-            save(store, record, *events)
+            save(store, record, *events, **files)
         if made >= after_saves:
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedRunStore, "save", counted)
+        patch.setattr(DatabaseRunStore, "save", counted)
         try:
             yield
         except* Killed:
@@ -229,12 +227,52 @@ def test_a_run_that_died_after_a_save_ends_elsewhere_as_one_that_did_not(
                 made = cast.calls.count(name)
                 assert finished[name] <= made <= wanted, (saves, name)
                 assert made == wanted or name in READING, (saves, name)
-        with opened(one.url, one.folder / "pipelines-shared") as store:
+        with opened(one.url, one.folder) as store:
             store.remove("r")
         if left.state is S.COMPLETED:
             break
     assert left
     assert left.state is S.COMPLETED or kills is _SOME
+
+
+def test_an_answer_whose_files_another_machine_has_is_recorded_as_failed_and_made_again(
+    tmp_path: Path, sites: tuple[Site, Site]
+) -> None:
+    one, two = sites
+    file = write_pipeline(tmp_path / "p", {"name": "write", "retries": 0})
+    cast = Cast({"write": [writing({"a.md": "a"})]})
+    with dying(_saves_until_answered(one, file)):
+        one.begins(file, cast)
+    (left,) = only_run(one.url, tmp_path / "look").stage("write").attempts
+    assert (left.tree, left.usage.requests) == ("", 1)
+    ended = two.goes_on(cast)
+    assert (ended.state, two.result(), cast.calls) == (S.COMPLETED, {"a.md": "a"}, ["write", "write"])
+    (failure,) = ended.stage("write").failures
+    assert failure.kind == "workspace_lost"
+    assert "were lost before they were stored, so the attempt is made again" in failure.message
+    # Both calls were paid for.
+    assert ended.usage.requests == 2
+
+
+def _saves_until_answered(site: Site, file: Path) -> int:
+    """Return the number of the save that records the answer, as counted in an undisturbed run, which is removed."""
+    saves = 0
+    answered = 0
+    save = DatabaseRunStore.save
+
+    def counted(store: DatabaseRunStore, record: RunRecord, *events: PipelineEvent, **files: Any) -> None:
+        nonlocal saves, answered
+        saves += 1
+        if not answered and record.stage("write").attempts:
+            answered = saves
+        save(store, record, *events, **files)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseRunStore, "save", counted)
+        site.begins(file, Cast({"write": [writing({"a.md": "a"})]}))
+    with opened(site.url, site.folder) as store:
+        store.remove("r")
+    return answered
 
 
 def test_a_server_that_restarts_in_the_middle_of_a_run_is_waited_for(tmp_path: Path) -> None:
@@ -264,7 +302,7 @@ def test_a_run_that_was_taken_over_stops_and_leaves_all_to_the_other(tmp_path: P
 
     def losing(request: AgentRequest) -> AgentStep:
         with PostgresDatabase(one.url) as database:
-            database.change("UPDATE runs SET holder = 'elsewhere process 7 token x', expires_at = 1e12, host = 'there'")
+            database.change("UPDATE leases SET owner = 'elsewhere process 7 token x', host = 'there'")
         return writing({"first.md": "one\n"})(request)
 
     cast = Cast({"first": [losing]})
@@ -295,7 +333,7 @@ class TestPlaces:
     def test_what_was_too_large_to_be_kept_comes_from_a_clone(
         self, tmp_path: Path, sites: tuple[Site, Site], repository: GitRepository, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("codeloupe.pipelines.run.MOST_KEPT_BYTES", 15)
+        monkeypatch.setattr("codeloupe.pipelines.opening.MOST_KEPT_BYTES", 15)
         repository.write("a.txt", "more than fifteen bytes\n")
         repository.commit("first")
         stage = {"name": "first", "writes": False, "gate": {"kind": "approval", "timeout": "1s"}}
@@ -345,12 +383,3 @@ class TestPlaces:
         assert two.goes_on(cast, ask_person=person(Decision.APPROVE)).state is S.COMPLETED
         assert "Do other work of second." in cast.agent.requests[-1].prompt
         assert cast.calls == ["first", "second"]
-
-
-def test_a_run_of_before_is_told_where_it_is(machines: Machines, tmp_path: Path) -> None:
-    a, _, _ = machines
-    DirectoryRunStore(a.folder / "home" / "pipelines").create(sample(1))
-    said = a.says("status", "00000001")
-    assert said.exit_code == 2
-    assert "no run '00000001' in postgresql://" in said.stderr
-    assert f"a run with that id is in {a.folder}/home/pipelines" in said.stderr

@@ -6,56 +6,52 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-from msgspec.structs import replace
 
 import codeloupe
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
-from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
+from codeloupe.cli.pipeline_answers import answer_stage, stage_in, store_answer
+from codeloupe.cli.pipeline_display import PipelineDisplay
 from codeloupe.cli.pipeline_runs import (
     FIRST_STEP,
     FoundRun,
     choose_a_run,
     find_run,
-    is_run,
     load_run,
     open_store,
     run_line,
-    run_to_answer,
     run_to_resume,
     run_to_retry,
-    waiting_stages,
+)
+from codeloupe.cli.pipeline_work import (
+    continue_on_workers,
+    exit_code_of,
+    go_on,
+    hand_to_workers,
+    start_on_workers,
+    write_run,
 )
 from codeloupe.cli.progress import choose_mode
 from codeloupe.cli.verbs import note, run_to_end, set_up_logging, size_of, write_result
 from codeloupe.errors import CodeloupeError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import (
     ENDED_STATES,
-    NO_RESULT,
-    Approval,
     Decision,
     RunRecord,
-    StageRecord,
     StageState,
-    WorkspaceKind,
 )
 from codeloupe.model.pipeline_preview import PipelinePreview
 from codeloupe.pipelines.definition import find_pipeline_file, load_pipeline, pipeline_schema
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.json_v1 import json_text
-from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
+from codeloupe.reports.pipeline_json import list_schema, run_schema, runs_json
 from codeloupe.reports.pipeline_preview import preview_json, preview_schema, render_preview
 from codeloupe.reports.wording import counted
 from codeloupe.store.runs import Holder
-from codeloupe.system.redaction import is_secret
 from codeloupe.system.untrusted import log_line, terminal, without_log_commands
-
-Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, Any, RunRecord]]
 
 _A_FILE = "a pipeline's YAML file, or the folder of its pipeline.yaml (default: this folder)"
 _CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
@@ -125,11 +121,11 @@ def configure(parser: Parser) -> None:
     option(validate, "files", "FILE", _A_FILE, nargs="*", type=Path, default=[Path()])
     options.add(validate, "--json")
     for verb in ("approve", "reject"):
-        answer = add_command(verbs, verb, f"{verb} the work of a stage that is waiting for a person", _answer)
+        answer = add_command(verbs, verb, f"{verb} the work of a stage that is waiting for a person", answer_stage)
         option(answer, "run", "RUN", f"{a_run} (default: the run that is waiting)", nargs="?")
         option(answer, "stage", "STAGE", "the stage that is waiting (default: the only one)", nargs="?")
         option(answer, "--note", "TEXT", "why; it is stored with the run", default="")
-        flag(answer, "--resume", "continue the run here, unless another process is working on it")
+        flag(answer, "--resume", "continue the run, here or on the workers that have it, and follow it")
         # What --resume needs besides, as `resume` has it by default.
         answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False)
         answer.set_defaults(accept_changes=False, clone=None)
@@ -172,9 +168,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return _dry_run(pipeline, inputs, arguments)
     if arguments.on_workers:
-        _refuse_checkout(pipeline.definition.workspace)
-        return _on_workers(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
-    return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
+        return start_on_workers(pipeline, inputs, arguments)
+    return go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
 
 
 def _dry_run(pipeline: codeloupe.Pipeline, inputs: Mapping[str, str], arguments: argparse.Namespace) -> int:
@@ -202,19 +197,28 @@ def _resume(arguments: argparse.Namespace) -> int:
         raise UsageError("--note is for --retry", hint="give --retry STAGE as well")
     record, holder = _run_to_resume(arguments)
     if arguments.retry is not None:
-        # A process that works on the run accepts an answer only on a stage that waits.
-        states = _CAN_BE_TRIED_AGAIN if holder is None else _CAN_BE_TRIED_AGAIN[:1]
-        busy = "" if holder is None else f" while {holder} is working on the run"
-        stage = _stage_in(record, arguments.retry, states, refusal=f"cannot be retried{busy}")
-        return _answered(record, holder, stage, Decision.RETRY, arguments, goes_on=True)
+        return _retry(record, holder, arguments)
     if record.state is StageState.COMPLETED and not arguments.accept_changes:
-        _write_run(record, arguments)
+        write_run(record, arguments)
         note("the run is completed; there is nothing left to do", quiet=arguments.quiet)
         return 0
+    if arguments.on_workers or record.on_workers:
+        return continue_on_workers(record, arguments)
+    return go_on(lambda runtime, given: runtime.resume_run(record.run_id, options=given), arguments)
+
+
+def _retry(record: RunRecord, holder: Holder | None, arguments: argparse.Namespace) -> int:
+    """Have a stage run again, and continue the run."""
+    states: tuple[StageState, ...] = _CAN_BE_TRIED_AGAIN
+    refusal = "cannot be retried"
+    if holder is not None:
+        # A process that works on the run accepts an answer only on a stage that waits.
+        states = (StageState.AWAITING_APPROVAL,)
+        refusal = f"cannot be retried while {holder} is working on the run"
+    stage = stage_in(record, arguments.retry, states, refusal=refusal)
     if arguments.on_workers:
-        _refuse_checkout(record.workspace)
-        return _on_workers(None, arguments, record)
-    return _go_on(lambda runtime, given: runtime.resume_run(record.run_id, options=given), arguments)
+        record = hand_to_workers(record)
+    return store_answer(record, holder, stage, Decision.RETRY, arguments, goes_on=True)
 
 
 def _run_to_resume(arguments: argparse.Namespace) -> FoundRun:
@@ -226,117 +230,12 @@ def _run_to_resume(arguments: argparse.Namespace) -> FoundRun:
     return found
 
 
-def _refuse_checkout(workspace: WorkspaceKind) -> None:
-    if workspace is WorkspaceKind.CHECKOUT:
-        hint = "use `workspace: worktree`, or run it here"
-        raise UsageError("a worker cannot do a run that works in your checkout", hint=hint)
-
-
-def _on_workers(begin: Work | None, arguments: argparse.Namespace, run: RunRecord | None = None) -> int:
-    """Begin a run here, unless it has begun, let a worker work on it, and follow it."""
-    from codeloupe.cli.jobs import opened_queue, run_on_workers
-
-    with opened_queue() as queue:
-        if begin is not None:
-
-            async def begun() -> RunRecord:
-                repo = getattr(arguments, "repo", Path())
-                given = codeloupe.RunOptions(repo=repo, agent=arguments.agent, model=arguments.model, only_begin=True)
-                async with codeloupe.Runtime() as runtime:
-                    return await begin(runtime, given)
-
-            run = run_to_end(begun())
-        assert run is not None  # noqa: S101 - one of both is given
-        run_on_workers(queue, run, accept_changes=arguments.accept_changes, quiet=arguments.quiet)
-    run, holder = load_run(run.run_id)
-    _write_run(run, arguments, holder=holder)
-    return _exit_code_of(run)
-
-
-def _answer(arguments: argparse.Namespace) -> int:
-    """Store an answer, which a process that waits for it reads at once. With --resume, continue the run here."""
-    (record, holder), name = _run_to_answer(arguments)
-    waiting = (StageState.AWAITING_APPROVAL,)
-    stage = _stage_in(record, name, waiting, refusal="is not waiting for an answer")
-    decision, words = Decision(arguments.action), f"{record.run_id} {stage.name}"
-    if decision is Decision.APPROVE and not report.has_work(stage):
-        again = report.advised_command(stage) or f"codeloupe pipeline resume {record.run_id} --retry {stage.name}"
-        what = f"the stage {stage.name!r} of the run {record.run_id} has no work to approve: {stage.reason}"
-        raise UsageError(what, hint=f"`{again}` tries it again; `codeloupe pipeline reject {words} --resume` fails it")
-    return _answered(record, holder, stage, decision, arguments, goes_on=arguments.resume)
-
-
-def _run_to_answer(arguments: argparse.Namespace) -> tuple[FoundRun, str]:
-    """Return the run and the stage that are named, or else those that wait, and say which run it is.
-
-    A single word is a run if it names one, and otherwise a stage.
-    """
-    run, stage = arguments.run, arguments.stage
-    if run is not None and stage is None and not is_run(run):
-        run, stage = None, run
-    if run is None:
-        found = run_to_answer(arguments.action)
-        note(f"this is about the run {run_line(found.record)}")
-    else:
-        found = load_run(find_run(run))
-    if stage is not None:
-        return found, stage
-    waiting = [each.name for each in waiting_stages(found.record)]
-    if len(waiting) == 1:
-        return found, waiting[0]
-    run_id = found.record.run_id
-    if not waiting:
-        state = report.state_text(found.record.state)
-        words = f"no stage of the run {run_id} waits for an answer; its state is {state}"
-        raise UsageError(words, hint=f"`codeloupe pipeline status {run_id}` shows it")
-    words = f"several stages of the run {run_id} wait for an answer: {', '.join(waiting)}"
-    raise UsageError(words, hint=f"name one: `codeloupe pipeline {arguments.action} {run_id} {waiting[0]}`")
-
-
-def _answered(
-    run: RunRecord,
-    holder: Holder | None,
-    stage: StageRecord,
-    decision: Decision,
-    arguments: argparse.Namespace,
-    *,
-    goes_on: bool,
-) -> int:
-    """Leave a person's answer for a run, and go on with it, or say who does."""
-    store = open_store()
-    store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
-    if holder is None and goes_on:
-        try:
-            return _go_on(lambda runtime, given: runtime.resume_run(run.run_id, options=given), arguments)
-        except UsageError as error:
-            if decision is Decision.RETRY:
-                error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {stage.name}`")
-                # What was refused is not done by surprise when the run goes on later.
-                store.take_approval(run.run_id, stage.name)
-            else:
-                # The hint names what goes on, and then the answer counts.
-                error.hint = f"{error.hint}; your answer is stored until then"
-            raise
-    who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
-    if holder is not None:
-        who = f"{holder.name if holder.process_id else 'the process that runs it'} continues with it"
-    done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be retried"}[decision]
-    words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
-    if arguments.json:
-        # A program gets the run as it was before the answer, and the words beside it.
-        _write_run(run, arguments, holder=holder)
-        note(words)
-    else:
-        print(terminal(words))
-    return 0
-
-
 def _status(arguments: argparse.Namespace) -> int:
     """Show a run. The exit code says nothing about it, but with --follow it is that of the run."""
     run_id = find_run(arguments.run)
     record, holder = run_to_end(_followed(run_id)) if arguments.follow else load_run(run_id)
-    _write_run(record, arguments, holder=holder)
-    return _exit_code_of(record) if arguments.follow else 0
+    write_run(record, arguments, holder=holder)
+    return exit_code_of(record) if arguments.follow else 0
 
 
 async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
@@ -353,11 +252,6 @@ async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
             if holder is None:
                 return display.run, holder
             await asyncio.sleep(0.5)
-
-
-def _exit_code_of(run: RunRecord) -> int:
-    code = report.exit_code_of(run)
-    return report.COULD_NOT_GO_ON if code is None else code
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -427,87 +321,3 @@ def _remove(arguments: argparse.Namespace) -> int:
     run_id = find_run(arguments.run)
     print(f"removed the run {terminal(run_id)}, which freed {size_of(open_store().remove(run_id))}")
     return 0
-
-
-def _write_run(
-    run: RunRecord, arguments: argparse.Namespace, *, holder: Holder | None = None, code: int | None = None
-) -> None:
-    """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
-    store, has_ended = open_store(), run.state in (StageState.COMPLETED, StageState.FAILED)
-    directory = store.fetched(run.run_id) if has_ended else store.directory(run.run_id)
-    result, patch = directory / "result", directory / "result.patch"
-    has_result = has_ended and NO_RESULT not in run.reason
-    places = report.Places(
-        directory=directory,
-        result=result if has_result and result.is_dir() and any(result.iterdir()) else None,
-        patch=patch if has_result and patch.is_file() and patch.stat().st_size else None,
-    )
-    if not arguments.json:
-        write_result(report.render_run(run, places, **options.look_of(arguments.color), verbose=arguments.verbose))
-        return
-    hidden = {name for name, value in run.inputs.items() if name in run.secret_inputs or is_secret(name, value)}
-    inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
-    shown, process_id = replace(run, inputs=inputs), holder.process_id if holder else None
-    write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=code))
-
-
-def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:
-    fitting = [stage.name for stage in run.stages if stage.state in states]
-    hint = f"did you mean {' or '.join(fitting)}?" if fitting else f"see `codeloupe pipeline status {run.run_id}`"
-    stage = next((stage for stage in run.stages if stage.name == name), None)
-    if stage is None:
-        known = ", ".join(stage.name for stage in run.stages)
-        raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint)
-    if stage.state not in states:
-        state = report.state_text(stage.state)
-        raise UsageError(f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {state}", hint=hint)
-    return stage
-
-
-def _go_on(work: Work, arguments: argparse.Namespace) -> int:
-    """Do the work of `run` or `resume` with a display, show where it ended, and return the exit code."""
-    asks = can_ask() and not arguments.no_wait and not arguments.quiet
-    stopped: KeyboardInterrupt | CodeloupeError | None = None
-    with PipelineDisplay(mode=choose_mode(quiet=arguments.quiet, logs=arguments.verbose)) as display:
-
-        async def working() -> RunRecord:
-            given = codeloupe.RunOptions(
-                repo=getattr(arguments, "repo", Path()),
-                agent=arguments.agent,
-                model=arguments.model,
-                ask_person=TerminalAsker(display, open_store()) if asks else None,
-                wait_for_approval=not arguments.no_wait,
-                watch=display.watch,
-                accept_changes=arguments.accept_changes,
-                clone=arguments.clone,
-            )
-            async with codeloupe.Runtime() as runtime:
-                return await work(runtime, given)
-
-        try:
-            run = run_to_end(working())
-        except (KeyboardInterrupt, CodeloupeError) as error:
-            if display.run is None:
-                raise
-            stopped, run = error, display.run
-            if isinstance(error, CodeloupeError):
-                again = f"`codeloupe pipeline resume {run.run_id}` continues from there"
-                display.say(f"the finished work of the run {run.run_id} is stored; {again}")
-    holder: Holder | None = None
-    if stopped is not None:
-        # What stopped it is the error to report.
-        with suppress(CodeloupeError):
-            run, holder = load_run(run.run_id)
-    if isinstance(stopped, CodeloupeError):
-        # A program gets the run as it is; a person has read what stopped it.
-        if arguments.json:
-            with suppress(CodeloupeError):
-                _write_run(run, arguments, holder=holder, code=stopped.exit_code)
-        raise stopped
-    _write_run(run, arguments, holder=holder)
-    if stopped is None:
-        return _exit_code_of(run)
-    done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
-    kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and stored"
-    note(f"interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues")
-    return report.INTERRUPTED

@@ -21,8 +21,8 @@ DEFAULT_ARTIFACTS = ("*.md", "*.json", "*.txt", "*.yaml", "*.yml")
 NO_RESULT = "there is no result"
 # The kind of failure if the files of a stage cannot be created or stored. No agent was called.
 WORKSPACE_ERROR = "workspace_error"
-# Used instead of the name of a changed part of a definition if the part is unknown.
-UNKNOWN_PART = "definition"
+# The kind of failure if an attempt was answered, but its files were lost before they were stored.
+WORKSPACE_LOST = "workspace_lost"
 
 
 # The kinds of checks that accept or reject the result of a stage.
@@ -159,8 +159,8 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
 
     `tree` identifies the content of the workspace after the attempt, in the workspace store. `notes` list differences
     from the request, such as a skipped file. If the attempt left no artifact, `saved_answer` is the name of the file
-    with the answer, in the workspace unless that is the user's own. Files are under the run's folder. `left_tree` is
-    the tree that a run on any machine stores first, before the rest of the result is known.
+    with the answer, in the workspace unless that is the user's own. Files are under the run's folder. Until `tree` is
+    known, the content is only in the workspace at `home`, the machine and state directory where the agent answered.
     """
 
     number: int = 1
@@ -178,7 +178,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     output_file: str = ""
     saved_answer: str = ""
-    left_tree: str = ""
+    home: str = ""
 
     @property
     def score(self) -> int | None:
@@ -274,8 +274,6 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
         """Return the parts that changed after the stored work, such as `its step and its model`, or an empty string."""
         if not self.outdated or not self.attempts:
             return ""
-        if self.outdated == (UNKNOWN_PART,):
-            return "the pipeline's files"
         names = [f"its {part.replace('_', ' ')}" for part in self.outdated]
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
@@ -284,9 +282,11 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     """The state of one run, written as a whole after every transition. `stages` are in the order of the pipeline.
 
     `digest` is the digest of the definition when the run started. `repository` is the source of a worktree or checkout.
-    `agent` and `model` are for stages that do not choose their own. `given` lists the inputs that are not defaults, or
-    is None if that is unknown. For a run that any machine can continue, `home` identifies the machine on which its
-    paths are valid, and `host` is that machine's name. Other machines clone `origin` at `base_commit` instead.
+    `agent` and `model` are for stages that do not choose their own. `given` lists the inputs that are not defaults.
+    `home` is the machine and state directory where the run started, on which its paths are valid, and `host` is that
+    machine's name. `origin` is the address of its repository. The stages start from `base_tree`, the tree of
+    `base_commit`, and `result_tree` is the merged result. A run that was handed to workers (`on_workers`) continues on
+    workers.
     """
 
     run_id: str
@@ -304,12 +304,15 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     updated_at: Moment
     agent: str | None = None
     model: str | None = None
-    given: tuple[str, ...] | None = None
+    given: tuple[str, ...] = ()
     secret_inputs: tuple[str, ...] = ()
     home: str = ""
     host: str = ""
     origin: str = ""
     base_commit: str = ""
+    object_format: str = "sha1"
+    result_tree: str = ""
+    on_workers: bool = False
     version: int = 1
 
     @property

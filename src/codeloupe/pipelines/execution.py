@@ -1,8 +1,8 @@
-"""One execution of a stage: its agent is asked in a workspace, and what it left there is collected.
+"""One execution of a stage: the call of its agent in a workspace, and the artifacts that it left there.
 
-Whatever goes wrong is raised; to try again, resume or give up is decided in `recovery`. In the prompt the step file and
-the agent definition are the pipeline author's, and are there as they are. Everything else may come from a model or a
-hostile file name: it never begins a line, so it cannot pass for a heading.
+Every failure is raised; `recovery` decides whether to retry, resume or give up. In the prompt, the step file and the
+agent definition belong to the pipeline's author and are used as they are. Everything else may come from a model or a
+hostile file name: it never begins a line, so it cannot look like a heading.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import UNPAID
@@ -27,11 +28,19 @@ from codeloupe.system.regex import regex
 
 Ask = Callable[[AgentRequest], Awaitable[AgentResult]]
 
-# An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
+# An agent that reaches its time limit reports it, with its cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0
-_AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd", "output_schema")
-# Control characters but for the tab, and halves of characters.
+# Control characters except the tab, and halves of characters.
 _UNFIT = regex(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class _Found(Struct, frozen=True):
+    """The files of a workspace after a call, and the files of earlier calls of the stage."""
+
+    workspace: Path
+    collected: Collected
+    after: Snapshot
+    built_on: Sequence[str]
 
 
 async def execute_stage(
@@ -44,36 +53,27 @@ async def execute_stage(
     built_on: Sequence[str] = (),
     answers: Path | None = None,
 ) -> tuple[AttemptRecord, str]:
-    """Ask a stage's agent in its workspace and collect the artifacts: the attempt as far as it is known, its answer.
+    """Call a stage's agent in its workspace and collect the artifacts; return the attempt and the answer.
 
-    `built_on` names what the stage itself made there before, which is its artifact too while it is there. `answers` is
-    a folder for an answer that is saved, instead of a workspace that is not ours to write to. Raises
-    AgentExecutionError from its cause, and ArtifactError when what was left is not as asked.
+    `built_on` names files that the stage itself made there before, which are its artifacts while they exist. `answers`
+    is a folder for a saved answer, instead of a workspace that belongs to the user. Raise AgentExecutionError from its
+    cause, and ArtifactError if the files are not as requested.
     """
     name = definition.name
     prompt = build_prompt(request, workspace=workspace, writes=definition.writes, artifacts=definition.artifacts)
-    before, identity = await snapshot(workspace, stage=name), work.identity_of(workspace)
+    before = await snapshot(workspace, stage=name)
+    identity = work.identity_of(workspace)
     await work.let_time_pass(before)
     started = time.monotonic()
-    asked = AgentRequest(
-        prompt=prompt,
-        working_dir=workspace,
-        permission_mode=PermissionMode.ACCEPT_EDITS if definition.writes else PermissionMode.DONT_ASK,
-        max_attempts=None if definition.retries else 1,
-        resume_session=resume_session or None,
-        fork_session=bool(resume_session),
-        labels={"stage": name},
-        **{key: getattr(definition, key) for key in _AS_DEFINED},
-    )
-    result = await _answer(asked, definition, ask)
+    result = await _answer(_agent_request(definition, prompt, workspace, resume_session), definition, ask)
     seconds = max(time.monotonic() - started, 0.0)
     if work.identity_of(workspace) not in (identity, ()):
         what = f"the workspace {workspace} of the stage {name} was replaced during the run"
         raise ArtifactError(what, stage=name, hint="use an agent that stays in its workspace")
     after = await snapshot(workspace, stage=name)
     collected = work.collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
-    artifacts, answer = _saved(result, definition, collected, after, built_on, workspace, answers)
-    is_value = not result.output.strip() and result.structured is not None
+    found = _Found(workspace, collected, after, built_on)
+    artifacts, saved_answer = _saved(result, definition, found, answers)
     attempt = AttemptRecord(
         artifacts=artifacts,
         session_id=result.session_id or "",
@@ -81,112 +81,174 @@ async def execute_stage(
         usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else seconds),
         agent=result.agent,
         model=result.model,
-        notes=(
-            # Outside a repository the caller does not know which files changed; the workspace of the stage shows them.
-            *(note for note in result.notes if not note.startswith(FILES_NOT_KNOWN)),
-            *(f"{result.agent} was not allowed to use {one}" for one in dict.fromkeys(result.permission_denials)),
-            *collected.notes,
-        ),
-        saved_answer=answer,
+        notes=tuple(_notes(result, collected)),
+        saved_answer=saved_answer,
     )
-    return attempt, json.dumps(result.structured, indent=2, default=str) if is_value else result.output
+    return attempt, _output(result)
+
+
+def _agent_request(
+    definition: StageDefinition, prompt: str, workspace: Path, resume_session: str | None
+) -> AgentRequest:
+    return AgentRequest(
+        prompt=prompt,
+        working_dir=workspace,
+        permission_mode=PermissionMode.ACCEPT_EDITS if definition.writes else PermissionMode.DONT_ASK,
+        max_attempts=None if definition.retries else 1,
+        resume_session=resume_session or None,
+        fork_session=bool(resume_session),
+        labels={"stage": definition.name},
+        model=definition.model,
+        tools=definition.tools,
+        timeout_seconds=definition.timeout_seconds,
+        max_turns=definition.max_turns,
+        max_budget_usd=definition.max_budget_usd,
+        output_schema=definition.output_schema,
+    )
+
+
+def _notes(result: AgentResult, collected: Collected) -> Iterator[str]:
+    for note in result.notes:
+        # Outside a repository the caller does not know which files changed; the workspace of the stage shows them.
+        if not note.startswith(FILES_NOT_KNOWN):
+            yield note
+    for tool in dict.fromkeys(result.permission_denials):
+        yield f"{result.agent} was not allowed to use {tool}"
+    yield from collected.notes
+
+
+def _output(result: AgentResult) -> str:
+    """Return the answer as text; a value without a text is written as JSON."""
+    if result.output.strip() or result.structured is None:
+        return result.output
+    return json.dumps(result.structured, indent=2, default=str)
 
 
 async def _answer(asked: AgentRequest, definition: StageDefinition, ask: Ask) -> AgentResult:
-    """The answer of an agent within the stage's time, waits for a place and for quotas included."""
-    name, seconds = definition.name, definition.timeout_seconds
-    time_limit = asyncio.timeout(seconds + _LAST_WORDS_SECONDS)
+    """Return the answer of an agent within the stage's time, which includes waiting for a slot and for quotas."""
+    name = definition.name
+    time_limit = asyncio.timeout(definition.timeout_seconds + _LAST_WORDS_SECONDS)
     try:
         async with time_limit:
             result = await ask(asked)
-    except Exception as error:  # an agent may come from anywhere, and its failure is the stage's
-        if isinstance(error, CodeloupeError):
-            what, hint = f"the stage {name} got no answer: {error.message}", error.hint
-        elif isinstance(error, TimeoutError) and time_limit.expired():
-            what, hint = f"the stage {name} got no answer within {seconds:g} s", "raise its timeout"
-        else:
-            what = f"the agent of the stage {name} failed unexpectedly: {type(error).__name__}: {error}"
-            hint = "this is a bug in the agent, not in the stage; try another agent"
-        raise AgentExecutionError(what, stage=name, hint=hint) from error
+    except Exception as error:  # an agent may be the caller's, and any failure of it fails the call
+        raise _execution_error(error, definition, is_late=time_limit.expired()) from error
     if not result.success:
         what = f"the stage {name} got no answer: {result.error or f'{result.agent} was not successful'}"
         raise AgentExecutionError(what, stage=name) from no_answer(result, "is a failure", "", output=result.output)
     return result
 
 
+def _execution_error(error: Exception, definition: StageDefinition, *, is_late: bool) -> AgentExecutionError:
+    name = definition.name
+    if isinstance(error, CodeloupeError):
+        return AgentExecutionError(f"the stage {name} got no answer: {error.message}", stage=name, hint=error.hint)
+    if isinstance(error, TimeoutError) and is_late:
+        what = f"the stage {name} got no answer within {definition.timeout_seconds:g} s"
+        return AgentExecutionError(what, stage=name, hint="raise its timeout")
+    what = f"the agent of the stage {name} failed unexpectedly: {type(error).__name__}: {error}"
+    hint = "this is a bug in the agent, not in the stage; try another agent"
+    return AgentExecutionError(what, stage=name, hint=hint)
+
+
 def _saved(
-    result: AgentResult,
-    definition: StageDefinition,
-    collected: Collected,
-    after: Snapshot,
-    built_on: Sequence[str],
-    workspace: Path,
-    answers: Path | None,
+    result: AgentResult, definition: StageDefinition, found: _Found, answers: Path | None
 ) -> tuple[tuple[str, ...], str]:
-    """The artifacts, checked, and the name under which the answer was saved as one, if so. Raises ArtifactError."""
-    name, rule, structured = definition.name, definition.artifacts, result.structured is not None
+    """Return the checked artifacts, and the name of the answer if it was saved as one. Raise ArtifactError."""
+    name = definition.name
+    collected = found.collected
     if not definition.writes and collected.changed:
         what = f"the stage {name} is read-only, but these files changed while it ran: {listed(collected.changed)}"
         hint = "set `writes: true` for the stage, or use an agent that respects read-only mode"
         raise ArtifactError(what, stage=name, hint=hint)
-    answer, artifacts = "", set(collected.artifacts)
-    ours = answer_name(name, structured=structured, taken=())
-    unchanged_own = {ours}.intersection(built_on).difference(collected.changed)
-    if not artifacts - unchanged_own:
-        if structured or result.output.strip():
-            answer = answer_name(name, structured=structured, taken=() if answers else after, own=unchanged_own)
-        elif not collected.changed:
-            what = f"the stage {name} wrote no file, and its answer is empty"
-            raise ArtifactError(what, stage=name, hint="state in the step file what the stage must write or answer")
-    artifacts |= {answer} - {""}
-    work.require(replace(collected, artifacts=tuple(sorted(artifacts))), rule, stage=name)
-    homes = {path: answers if answers and path == answer else workspace for path in artifacts}
+    artifacts = set(collected.artifacts)
+    answer = _name_for_answer(result, definition, found, answers)
     if answer:
-        try:
-            text = json.dumps(result.structured, indent=2, ensure_ascii=False) if structured else result.output
-            work.save_answer(homes[answer], answer, text)
-        except (OSError, TypeError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            what = f"cannot save the answer of the stage {name} as {answer}: {reason}"
-            hint = "check that the workspace is writable and its disk is not full"
-            raise ArtifactError(what, stage=name, hint=hint) from error
-    for path, home in homes.items():
-        work.check_artifact(home / path, path, rule, stage=name)
-    return tuple(sorted(path for path, home in homes.items() if home is workspace)), answer
+        artifacts.add(answer)
+    work.require(replace(collected, artifacts=tuple(sorted(artifacts))), definition.artifacts, stage=name)
+    folder_of_answer = answers or found.workspace
+    if answer:
+        _save_answer(result, folder_of_answer, answer, name)
+    in_workspace: list[str] = []
+    for path in sorted(artifacts):
+        folder = folder_of_answer if path == answer else found.workspace
+        work.check_artifact(folder / path, path, definition.artifacts, stage=name)
+        if folder is found.workspace:
+            in_workspace.append(path)
+    return tuple(in_workspace), answer
+
+
+def _name_for_answer(result: AgentResult, definition: StageDefinition, found: _Found, answers: Path | None) -> str:
+    """Return the name under which the answer is saved; empty if the stage left other artifacts."""
+    name = definition.name
+    is_value = result.structured is not None
+    own = answer_name(name, structured=is_value, taken=())
+    unchanged_own = {own}.intersection(found.built_on).difference(found.collected.changed)
+    if set(found.collected.artifacts) - unchanged_own:
+        return ""
+    if is_value or result.output.strip():
+        taken = () if answers else found.after
+        return answer_name(name, structured=is_value, taken=taken, own=unchanged_own)
+    if not found.collected.changed:
+        what = f"the stage {name} wrote no file, and its answer is empty"
+        raise ArtifactError(what, stage=name, hint="state in the step file what the stage must write or answer")
+    return ""
+
+
+def _save_answer(result: AgentResult, folder: Path, answer: str, stage: str) -> None:
+    try:
+        text = result.output
+        if result.structured is not None:
+            text = json.dumps(result.structured, indent=2, ensure_ascii=False)
+        work.save_answer(folder, answer, text)
+    except (OSError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        what = f"cannot save the answer of the stage {stage} as {answer}: {reason}"
+        hint = "check that the workspace is writable and its disk is not full"
+        raise ArtifactError(what, stage=stage, hint=hint) from error
 
 
 def failure_usage(error: BaseException) -> Usage:
-    """What a failed execution cost, as far as its cause tells."""
+    """Return the usage of a failed execution, as far as its cause reports it."""
     cause = error if isinstance(error, AgentError) else error.__cause__
     if not isinstance(cause, AgentError) or not cause.attempts:
         return Usage()
-    free = cause.cost_usd is None and isinstance(cause, UNPAID)
-    return spent(cause.attempts, 0.0 if free else cause.cost_usd, cause.usage)
+    cost_usd = cause.cost_usd
+    if cost_usd is None and isinstance(cause, UNPAID):
+        cost_usd = 0.0
+    return spent(cause.attempts, cost_usd, cause.usage)
 
 
 def build_prompt(request: StageRequest, *, workspace: Path, writes: bool, artifacts: ArtifactRule) -> str:
-    """The prompt of a stage, in sections. Raises AgentExecutionError when a file of the stage cannot be read."""
-    files = {"Stage Requirements": ("step file", request.step_file)}
+    """Return the prompt of a stage, in sections. Raise AgentExecutionError if a file of the stage cannot be read."""
+    sections = {"Stage Requirements": [read_text(request.step_file, "step file", request.stage).strip()]}
     if request.agent_definition is not None:
-        files["Agent Definition"] = ("agent definition", request.agent_definition)
-    texts = {title: [read_text(file, what, request.stage).strip()] for title, (what, file) in files.items()}
-    prior = [f"- {escape(str(path))}" for path in request.prior_artifacts]
-    answers = [line for name, text in request.prior_answers.items() for line in _item(escape(name), text)]
-    earlier = "Earlier stages made these files. Read those that you need; do not change them."
-    sections = texts | {
-        "Prior Artifacts": [earlier, *prior] if prior else [],
-        "Prior Answers": ["Earlier stages answered this.", *answers] if answers else [],
-        "Elicitation Context": [
-            line for key, value in request.elicitation_context.items() for line in _item(escape(key), value)
-        ],
-        "Attempt History": list(_history(request.attempt_history)),
-        "Execution Environment": list(_environment(request.stage, workspace, artifacts, writes=writes)),
-    }
-    return "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items() if lines) + "\n"
+        text = read_text(request.agent_definition, "agent definition", request.stage)
+        sections["Agent Definition"] = [text.strip()]
+    if request.prior_artifacts:
+        lines = ["Earlier stages made these files. Read those that you need; do not change them."]
+        lines += [f"- {escape(str(path))}" for path in request.prior_artifacts]
+        sections["Prior Artifacts"] = lines
+    if request.prior_answers:
+        lines = ["Earlier stages answered this."]
+        for name, answer in request.prior_answers.items():
+            lines += _item(escape(name), answer)
+        sections["Prior Answers"] = lines
+    context: list[str] = []
+    for key, value in request.elicitation_context.items():
+        context += _item(escape(key), value)
+    sections["Elicitation Context"] = context
+    sections["Attempt History"] = list(_history(request.attempt_history))
+    sections["Execution Environment"] = list(_environment(request.stage, workspace, artifacts, writes=writes))
+    parts: list[str] = []
+    for title, content in sections.items():
+        if content:
+            parts.append(f"## {title}\n\n" + "\n".join(content))
+    return "\n\n".join(parts) + "\n"
 
 
 def read_text(file: Path, what: str, stage: str) -> str:
-    """The text of a file that a stage names. Raises AgentExecutionError from its cause."""
+    """Return the text of a file that a stage names. Raise AgentExecutionError from its cause."""
     try:
         return work.read_named(file, str(file))
     except work.SchemaRefused as error:
@@ -196,14 +258,15 @@ def read_text(file: Path, what: str, stage: str) -> str:
 
 
 def _item(label: str, value: str) -> Iterator[str]:
-    """`label: value`, or the lines of a value below its label; what no agent takes, or a terminal obeys, is escaped."""
+    """Yield `label: value`, or the lines of a value below its label, with control characters escaped."""
     lines = [_UNFIT.sub(lambda found: escape(found[0]), line) for line in value.splitlines()]
     if len(lines) <= 1:
         yield f"- {label}: {''.join(lines)}".rstrip()
         return
     yield f"- {label}:"
-    # Deep enough that Markdown takes a line for text, even inside of a list.
-    yield from (f"      {line}".rstrip() for line in lines)
+    for line in lines:
+        # Deep enough that Markdown reads a line as text, even inside a list.
+        yield f"      {line}".rstrip()
 
 
 def _history(attempts: Sequence[AttemptRecord]) -> Iterator[str]:
@@ -212,12 +275,17 @@ def _history(attempts: Sequence[AttemptRecord]) -> Iterator[str]:
     for attempt in attempts:
         yield f"\n### Attempt {attempt.number}\n"
         for critique in attempt.critiques:
-            score = "" if critique.score is None else f", score {critique.score} of 100"
-            confidence = "" if critique.confidence is None else f", confidence {critique.confidence:g}"
-            yield f"- verdict of the {critique.gate.value} gate: {critique.verdict.value}{score}{confidence}"
+            verdict = f"- verdict of the {critique.gate.value} gate: {critique.verdict.value}"
+            if critique.score is not None:
+                verdict += f", score {critique.score} of 100"
+            if critique.confidence is not None:
+                verdict += f", confidence {critique.confidence:g}"
+            yield verdict
             parts = {"summary": (critique.summary,), "blocker": critique.blockers, "fix": critique.fixes}
-            for label, text in ((label, text) for label, texts in parts.items() for text in texts if text):
-                yield from _item(label, text)
+            for label, texts in parts.items():
+                for text in texts:
+                    if text:
+                        yield from _item(label, text)
         if not attempt.critiques:
             yield "- no reason is known"
 

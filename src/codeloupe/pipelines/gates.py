@@ -1,4 +1,4 @@
-"""What decides on a stage's result: a program, our own review, a critic, a person. A gate that cannot decide raises."""
+"""The gates that decide on the result of a stage: a program, a review, a critic, a person. One that cannot, raises."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ from codeloupe.system.untrusted import terminal
 
 AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]
 
-# Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
+# Changes with every change of the texts in `prompts/`, of the schemas and of the prompt around them.
 CRITIC_VERSION = "2"
 _MOST_CHARACTERS = 1_500
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
 _ESCAPE_SEQUENCE = regex(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
-_MOST_OUTPUT_LINES, _MOST_OUTPUT_CHARACTERS, _MOST_LINE_CHARACTERS = 60, 6_000, 500
+_MOST_OUTPUT_LINES = 60
+_MOST_OUTPUT_CHARACTERS = 6_000
+_MOST_LINE_CHARACTERS = 500
+_MOST_TEXTS = 50
+_MOST_NAMES = 2_000
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 CRITIQUE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -48,7 +52,7 @@ CRITIQUE_SCHEMA: Mapping[str, Any] = {
 
 
 class GateTask(Struct, frozen=True, kw_only=True):
-    """What a gate judges: what an attempt changed between `start_tree` and `tree`, without answers that we saved."""
+    """The work that a gate judges: the changes from `start_tree` to `tree`, without answers that we saved."""
 
     stage: str
     attempt: int
@@ -70,33 +74,44 @@ async def answer_of_a_person(
     timeout_seconds: float,
     poll_seconds: float = 0.5,
 ) -> Approval | None:
-    """What a person decided, by an answer that was left or on a terminal; None when nobody did in time, or wants to."""
-    if (found := take()) is not None:
+    """Return the decision of a person, stored or typed on a terminal; None if there is none in time, or for later."""
+    found = take()
+    if found is not None:
         return found
 
-    async def left() -> Approval:
-        while (answer := take()) is None:  # noqa: ASYNC110 - it comes from another process
+    async def stored() -> Approval:
+        # It comes from another process, so there is no event to wait for.
+        while True:
+            answer = take()
+            if answer is not None:
+                return answer
             await asyncio.sleep(poll_seconds)
-        return answer
 
-    waits: list[asyncio.Future[Approval | None]] = [asyncio.ensure_future(each()) for each in (ask, left) if each]
+    waits: list[asyncio.Future[Approval | None]] = [asyncio.ensure_future(stored())]
+    limit: float | None = timeout_seconds
+    if ask is not None:
+        waits.insert(0, asyncio.ensure_future(ask()))
+        # A person who reads the question has as much time as they need.
+        limit = None
     try:
-        # While a person sits before the question, no clock runs out on them.
-        limit = timeout_seconds if ask is None else None
         done, _ = await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        return next((answer for each in waits if each in done and (answer := each.result())), None) or take()
+        for wait in waits:
+            answer = wait.result() if wait in done else None
+            if answer is not None:
+                return answer
+        return take()
     finally:
-        for each in waits:
-            each.cancel()
+        for wait in waits:
+            wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
-    """PASS for exit code 0; else REWORK with the last output of the program, also when its time is over.
+    """Return PASS for exit code 0, otherwise REWORK with the last output of the program, also after its timeout.
 
-    No shell reads the command. The program runs in the workspace, in a session of its own; all that it starts is gone
-    at its end or its deadline. It sees the search path, the home and the way to the network, and no credentials.
-    Raises ProgramNotFound or another ProcessError when it cannot be started, which decides nothing.
+    No shell reads the command. The program runs in the workspace, in its own session; every process that it starts is
+    ended with it. It gets the search path, the home and the proxy settings, and no credentials. Raise ProgramNotFound
+    or another ProcessError if it cannot be started, which decides nothing.
     """
     # On the PATH, at an absolute path, or at a path below the workspace.
     name = gate.command[0] if gate.command else ""
@@ -117,39 +132,61 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
         completed = await stream(command)
     except StreamTimedOut as error:
         how = f"did not finish within {gate.timeout_seconds:g} s"
-        stdout, stderr, seconds = error.stdout, error.stderr, gate.timeout_seconds
-    else:
-        stdout, stderr, seconds, code = completed.stdout, completed.stderr, completed.seconds, completed.exit_code
-        how = "passed" if code == 0 else f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
-    summary = last_output(f"{shown} {how}")
-    critique = Critique(
-        verdict=CriticVerdict.PASS, gate=GateKind.COMMAND, summary=summary, usage=Usage(duration_seconds=seconds)
+        return _command_failed(shown, how, (error.stdout, error.stderr), gate.timeout_seconds)
+    output = (completed.stdout, completed.stderr)
+    if completed.exit_code > 0:
+        return _command_failed(shown, f"ended with exit code {completed.exit_code}", output, completed.seconds)
+    if completed.exit_code < 0:
+        return _command_failed(shown, f"was ended by signal {-completed.exit_code}", output, completed.seconds)
+    return Critique(
+        verdict=CriticVerdict.PASS,
+        gate=GateKind.COMMAND,
+        summary=last_output(f"{shown} passed"),
+        usage=Usage(duration_seconds=completed.seconds),
     )
-    if how == "passed":
-        return critique
-    output = [words for words in (last_output(stdout), last_output(stderr)) if words]
-    return replace(
-        critique,
+
+
+def _command_failed(shown: str, how: str, output: tuple[bytes, str], seconds: float) -> Critique:
+    summary = last_output(f"{shown} {how}")
+    blockers: list[str] = []
+    for data in output:
+        words = last_output(data)
+        if words:
+            blockers.append(f"{summary}; its last words:\n{words}")
+    if not blockers:
+        blockers.append(f"{summary}, without a word")
+    return Critique(
         verdict=CriticVerdict.REWORK,
-        blockers=tuple(f"{summary}; its last words:\n{words}" for words in output) or (f"{summary}, without a word",),
+        gate=GateKind.COMMAND,
+        summary=summary,
+        blockers=tuple(blockers),
         fixes=(f"Change what was made so that this passes: {shown}",),
+        usage=Usage(duration_seconds=seconds),
     )
 
 
 def last_output(data: bytes | str) -> str:
-    """The last lines of a program, without what a terminal would obey, and with secrets masked before any cut."""
-    text = _ESCAPE_SEQUENCE.sub("", redact(data if isinstance(data, str) else data.decode("utf-8", "replace")))
-    # Of a line that a program wrote over and over the last state counts.
-    rows = (row.rstrip("\r").rpartition("\r")[2] for row in text.split("\n"))
-    cut = (f"{row[:_MOST_LINE_CHARACTERS]} ..." if len(row) > _MOST_LINE_CHARACTERS else row for row in rows)
-    words = "\n".join([terminal(row) for row in cut if row.strip()][-_MOST_OUTPUT_LINES:])
-    return words if len(words) <= _MOST_OUTPUT_CHARACTERS else f"... {words[-_MOST_OUTPUT_CHARACTERS:]}"
+    """Return the last lines of a program, without terminal commands, and with secrets masked before any cut."""
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    text = _ESCAPE_SEQUENCE.sub("", redact(text))
+    lines: list[str] = []
+    for row in text.split("\n"):
+        # Of a line that a program overwrote again and again, the last state counts.
+        last = row.rstrip("\r").rpartition("\r")[2]
+        if len(last) > _MOST_LINE_CHARACTERS:
+            last = f"{last[:_MOST_LINE_CHARACTERS]} ..."
+        if last.strip():
+            lines.append(last)
+    words = "\n".join(terminal(line) for line in lines[-_MOST_OUTPUT_LINES:])
+    if len(words) > _MOST_OUTPUT_CHARACTERS:
+        return f"... {words[-_MOST_OUTPUT_CHARACTERS:]}"
+    return words
 
 
 async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]) -> Critique:
     """Return PASS, or REWORK with the findings that block. A review has no score: nothing can outvote it.
 
-    Raises PipelineError when not everything could be reviewed.
+    Raise PipelineError if not everything could be reviewed.
     """
     if not task.files_changed:
         return Critique(
@@ -186,13 +223,15 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
 
 def _some(texts: Iterable[str]) -> tuple[str, ...]:
     shown = [text[:_MOST_CHARACTERS] for text in texts]
-    return (*shown[:50], f"and {len(shown) - 50:,} more") if len(shown) > 50 else tuple(shown)
+    if len(shown) > _MOST_TEXTS:
+        shown[_MOST_TEXTS:] = [f"and {len(shown) - _MOST_TEXTS:,} more"]
+    return tuple(shown)
 
 
 async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, can_read: bool) -> Critique:
     """Return the critique of an agent that reads the result of a stage and answers PASS, REWORK or FAIL.
 
-    `can_read` tells whether the agent has tools. An answer that is not exact is asked for once more; a second one is an
+    `can_read` is True for an agent with tools. An answer that is not exact is asked for once more; a second one is an
     error, never a PASS. Raise an AgentError with the cost of all calls, or PipelineError for a bad step file.
     """
     fence = new_fence()
@@ -254,7 +293,7 @@ async def _asked(ask: AskCritic, request: AgentRequest, earlier: Usage) -> _Crit
 
 
 def _add_cost(error: AgentError, earlier: Usage) -> None:
-    """Let an error tell of what was spent before it, too."""
+    """Add the cost of earlier calls to an error."""
     if not earlier.requests:
         return
     own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
@@ -269,12 +308,15 @@ def _add_cost(error: AgentError, earlier: Usage) -> None:
 
 
 def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read: bool) -> tuple[str, str]:
-    """The instructions and the material for a critique of one attempt. Raises PipelineError for a bad step file."""
-    step = gate.step
-    judging = resource("critic") if step is None else read_text(step, "critic's step file", task.stage).strip()
-    answer = resource("critic_answer").replace("{reading}", resource("reading_tree" if can_read else "reading_diff"))
-    text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *_material(task, fence)))
-    return "\n\n".join(part for part in (judging, gate.prompt.strip(), answer) if part), text
+    """Return the instructions and the material for a critique of one attempt. Raise PipelineError."""
+    judging = resource("critic")
+    if gate.step is not None:
+        judging = read_text(gate.step, "critic's step file", task.stage).strip()
+    reading = resource("reading_tree" if can_read else "reading_diff")
+    answer = resource("critic_answer").replace("{reading}", reading)
+    instructions = [part for part in (judging, gate.prompt.strip(), answer) if part]
+    material = [resource("critic_data").replace("{fence}", fence), *_material(task, fence)]
+    return "\n\n".join(instructions), "\n\n".join(material)
 
 
 def _material(task: GateTask, fence: str) -> Iterator[str]:
@@ -285,24 +327,34 @@ def _material(task: GateTask, fence: str) -> Iterator[str]:
         yield fenced(fence, "files changed", _names(task.files_changed))
     if task.output.strip():
         yield fenced(fence, "what the agent answered", cut(task.output, 100_000))
-    earlier = []
-    for number, critique in enumerate(task.earlier, start=1):
-        points = "" if critique.score is None else f", score {critique.score}"
-        lines = [f"{number}. {critique.verdict.value}{points}: {critique.summary}"]
-        lines += [f"- blocker: {text}" for text in critique.blockers] + [f"- fix: {text}" for text in critique.fixes]
-        earlier.append("\n".join(lines))
-    if earlier:
-        yield fenced(fence, "earlier critiques", cut("\n\n".join(earlier), 50_000))
-    yield fenced(fence, "diff", cut(task.diff, 400_000) if task.diff.strip() else "(no file was changed)")
+    if task.earlier:
+        critiques = [_critique_text(number, critique) for number, critique in enumerate(task.earlier, start=1)]
+        yield fenced(fence, "earlier critiques", cut("\n\n".join(critiques), 50_000))
+    diff = "(no file was changed)"
+    if task.diff.strip():
+        diff = cut(task.diff, 400_000)
+    yield fenced(fence, "diff", diff)
+
+
+def _critique_text(number: int, critique: Critique) -> str:
+    verdict = critique.verdict.value
+    if critique.score is not None:
+        verdict = f"{verdict}, score {critique.score}"
+    lines = [f"{number}. {verdict}: {critique.summary}"]
+    lines += [f"- blocker: {text}" for text in critique.blockers]
+    lines += [f"- fix: {text}" for text in critique.fixes]
+    return "\n".join(lines)
 
 
 def _names(names: Sequence[str]) -> str:
-    # A name may hold a line end, which would make two of it.
-    lines = [name.replace("\n", "<U+000A>") for name in names[:2_000]]
-    return "\n".join([*lines, f"[and {len(names) - 2_000:,} more]"] if len(names) > 2_000 else lines)
+    # A line end in a name would make two names of it.
+    lines = [name.replace("\n", "<U+000A>") for name in names[:_MOST_NAMES]]
+    if len(names) > _MOST_NAMES:
+        lines.append(f"[and {len(names) - _MOST_NAMES:,} more]")
+    return "\n".join(lines)
 
 
 @cache
 def resource(name: str) -> str:
-    """One of our texts, as it was shipped."""
+    """Return one of the texts in `prompts/`."""
     return (Path(__file__).with_name("prompts") / f"{name}.md").read_text(encoding="utf-8").strip()

@@ -1,6 +1,7 @@
 """Where a run works, with whose agents, and within which limits."""
 
 import asyncio
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.errors import ConfigError, Crashed, OutputInvalid, Overloaded, TimedOut, WorkspaceError
+from codeloupe.errors import Crashed, OutputInvalid, Overloaded, TimedOut, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.model.agent import AgentLimits, AgentRequest
 from codeloupe.model.pipeline import CriticVerdict, Decision, RecoveryStep, StageState
@@ -239,8 +240,9 @@ def test_a_review_gate_does_not_count_an_answer_that_we_saved(
     assert "read-output.json" not in files_in(project.path)
 
 
-def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on_or_was_away(
-    project: GitRepository, tmp_path: Path
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_run_in_a_worktree_continues_from_its_commit_without_its_repository(
+    project: GitRepository, tmp_path: Path, is_there: bool
 ) -> None:
     stages = ({**WRITE, "gate": "approval"}, {"name": "next", "needs": "write"})
     cast = Cast({"write": [writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
@@ -248,11 +250,8 @@ def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on_or_was_away(
     assert ran.record.state is S.AWAITING_APPROVAL
     ran.say("write", Decision.APPROVE)
     project.commit_files({"later.py": "later = 1\n"})
-    moved = project.path.rename(tmp_path / "moved")
-    with pytest.raises(ConfigError, match="cannot continue") as caught:
-        resume(ran, cast)
-    assert caught.value.hint == "restore its repository"
-    moved.rename(project.path)
+    if not is_there:
+        project.path.rename(tmp_path / "moved")
     again = resume(ran, cast)
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["write", "next"])
     assert sorted(again.result()) == [".gitignore", "a.md", "a.py", "b.md", "docs/b.md"]
@@ -464,3 +463,25 @@ def test_an_agent_that_stops_at_the_money_left_names_the_limit_to_raise_and_the_
     again = f"`codeloupe pipeline resume {record.run_id}{option} --retry two`"
     hint = record.stage("two").failures[-1].hint
     assert hint == f"raise {where.replace('FILE', str(record.file))}, then {again}"
+
+
+def test_a_run_whose_directory_is_deleted_before_every_resume_completes(project: GitRepository, tmp_path: Path) -> None:
+    names = ("write", "next", "last")
+    stages = [
+        {"name": name, "gate": "approval", "needs": list(names[:number][-1:])} for number, name in enumerate(names)
+    ]
+    cast = Cast({name: [writing({f"{name}.md": name})] for name in names})
+    ran = run_stages(tmp_path, cast, *stages, keys=IN_WORKTREE, repo=project.path)
+    wanted = ran.journal[0].message
+    for name in names:
+        shutil.rmtree(ran.directory)
+        ran.say(name, Decision.APPROVE)
+        ran = resume(ran, cast)
+    assert (ran.record.state, cast.calls) == (S.COMPLETED, list(names))
+    assert sorted(ran.result()) == [".gitignore", "a.py", "docs/b.md", "last.md", "next.md", "write.md"]
+    # The copies for people are complete again, those from before the deletion too.
+    assert json.loads((ran.directory / "journal.jsonl").read_text().splitlines()[0])["message"] == wanted
+    assert (ran.directory / "stages" / "write" / "attempt-1" / "diff.patch").is_file()
+    shutil.rmtree(ran.directory)
+    resume(ran, cast)
+    assert "last.md" in ran.result()

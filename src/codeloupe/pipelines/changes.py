@@ -1,0 +1,147 @@
+"""Changes of a pipeline's files after a run started: their effect on its stages, and changes that are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from codeloupe.errors import UsageError
+from codeloupe.model.agent import Usage
+from codeloupe.model.pipeline import (
+    ENDED_STATES,
+    AttemptRecord,
+    GateKind,
+    PipelineDefinition,
+    RunRecord,
+    StageDefinition,
+    StageRecord,
+    StageState,
+)
+from codeloupe.pipelines.definition import input_values
+from codeloupe.pipelines.recovery import refused_at, reopened
+
+
+def new_stage_record(stage: StageDefinition) -> StageRecord:
+    """Return the record of a stage that has not begun."""
+    most = [gate.max_attempts for gate in stage.gates if gate.kind is not GateKind.APPROVAL]
+    return StageRecord(name=stage.name, needs=stage.needs, max_attempts=max(most, default=1))
+
+
+def parts_now(stage: StageDefinition, inputs: Mapping[str, str]) -> Mapping[str, str]:
+    """Return digests of everything that shapes the work of a stage, the values of its inputs included."""
+    text = json.dumps(sorted(stage.given(inputs).items()))
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return {**stage.parts, "inputs": digest[:16]}
+
+
+def with_changes(
+    record: RunRecord, definition: PipelineDefinition, *, accepted: bool
+) -> tuple[RunRecord, tuple[str, ...]]:
+    """Return the record under a changed definition, and notes. Raise UsageError unless the changes are acceptable."""
+    given = {each.name: record.inputs[each.name] for each in definition.inputs if each.name in record.given}
+    obstacles = tuple(_obstacles(record, definition, given))
+    if not accepted or obstacles:
+        raise _refusal(record, obstacles)
+    inputs = input_values(definition, given)
+    known = {stage.name: stage for stage in record.stages}
+    stages: list[StageRecord] = []
+    for each in definition.stages:
+        new = new_stage_record(each)
+        stage = known.get(each.name, new)
+        if stage.attempts:
+            stage = _with_new_parts(stage, parts_now(each, inputs))
+        stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
+    notes: list[str] = []
+    for name, value in inputs.items():
+        if record.inputs.get(name, value) != value:
+            notes.append(f"the input {name} has a new default, which applies to the remaining stages")
+    return replace(record, stages=tuple(stages), digest=definition.digest, inputs=inputs), tuple(notes)
+
+
+def _refusal(record: RunRecord, obstacles: tuple[str, ...]) -> UsageError:
+    again = f"`codeloupe pipeline resume {record.run_id} --accept-changes`"
+    hint = f"restore the files, start a new run, or continue with the changes: {again}"
+    if obstacles:
+        hint = "restore the files, or start a new run"
+    changed = f"{record.file}, or a file that it names, has changed since the run {record.run_id} started"
+    return UsageError("; ".join((changed, *obstacles)), hint=hint)
+
+
+def _obstacles(record: RunRecord, definition: PipelineDefinition, given: Mapping[str, str]) -> Iterator[str]:
+    """Yield the reasons why changes cannot be accepted."""
+    names = {stage.name for stage in definition.stages}
+    # The work of these stages, or its cost, would be lost.
+    lost = [stage.name for stage in record.stages if _has_worked(stage) and stage.name not in names]
+    if lost:
+        yield f"{', '.join(lost)} had started, but is no longer in the pipeline under that name"
+    if definition.workspace is not record.workspace:
+        yield f"its workspace was a {record.workspace.value} and is a {definition.workspace.value}"
+    for each in definition.inputs:
+        if each.default is not None or given.get(each.name, "").strip():
+            continue
+        if each.name in record.inputs:
+            yield f"its input {each.name} no longer has the default that the run used"
+        else:
+            yield f"its input {each.name} is new and has no default"
+
+
+def _has_worked(stage: StageRecord) -> bool:
+    return bool(stage.attempts or stage.earlier or stage.unanswered or stage.usage.requests)
+
+
+def _with_new_parts(stage: StageRecord, now: Mapping[str, str]) -> StageRecord:
+    """Return a stage with attempts, under a changed definition."""
+    # Gates judge the work; they do not shape it.
+    outdated = [part for part, digest in now.items() if part != "gates" and stage.parts.get(part) != digest]
+    return replace(_judged_again(stage, now), outdated=tuple(sorted(outdated)))
+
+
+def kept_note(stage: StageRecord, run_id: str) -> str:
+    """Return a note that a stage uses work of another definition; empty if it does not."""
+    parts = stage.outdated_text
+    if not parts:
+        return ""
+    again = f"`codeloupe pipeline resume {run_id} --retry {stage.name}` runs it again"
+    return f"its work is from before {parts} changed; {again}"
+
+
+def _judged_again(stage: StageRecord, now: Mapping[str, str]) -> StageRecord:
+    """Return a stage without the verdicts of gates that have changed; the same if none has, or it was sent back."""
+    gates = now.get("gates", "")
+    if stage.parts.get("gates", "") == gates:
+        return stage
+    stage = replace(stage, parts={**stage.parts, "gates": gates})
+    if stage.state is StageState.COMPLETED:
+        return _reopened_for_gates(stage)
+    last = stage.attempts[-1]
+    if not last.critiques or stage.state in ENDED_STATES or refused_at(last) is not None:
+        return stage
+    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last)))
+
+
+def _reopened_for_gates(stage: StageRecord) -> StageRecord:
+    """Return a completed stage whose chosen attempt is judged again."""
+    kept = stage.chosen_attempt or stage.attempts[-1]
+    others = [attempt for attempt in stage.attempts if attempt is not kept]
+    return replace(
+        reopened(stage, "its gates have changed since it finished, so they run again on its work"),
+        state=StageState.PENDING,
+        start_tree=stage.start_tree,
+        built_on=stage.built_on,
+        attempts=(_unjudged(kept),),
+        earlier=(*stage.earlier, *others),
+    )
+
+
+def _unjudged(attempt: AttemptRecord) -> AttemptRecord:
+    """Return an attempt that its gates judge again; the cost of the earlier verdicts becomes part of its own."""
+    if not attempt.critiques:
+        return attempt
+    usage: Usage = attempt.usage
+    for critique in attempt.critiques:
+        usage = usage.plus(critique.usage)
+    note = "the pipeline's files changed after gates had passed it, so its gates run again"
+    return replace(attempt, critiques=(), usage=usage, notes=(*attempt.notes, note))
