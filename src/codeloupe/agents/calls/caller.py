@@ -4,7 +4,8 @@
     ledger
 
 Time: `timeout_seconds` of a request begins when the call gets its place in the limiter and covers all that follows:
-attempts, the waits between them, and the wait for a quota where that is wanted. Waiting for a place is not part of it.
+attempts and the waits between them. Waiting for a place is not part of it, and `QuotaWait` says whether waiting for a
+quota is.
 The deadline of the run, in the budget, bounds everything. A wait that does not fit is not begun.
 A cancellation ends every wait and every attempt at once, and is raised when the agent is gone and the claim is given
 back.
@@ -38,6 +39,7 @@ from codeloupe.model.agent import (
     FellBack,
     same_vendor,
 )
+from codeloupe.model.limits import QuotaWait
 from codeloupe.model.ports import Agent, AgentEventSink
 
 if TYPE_CHECKING:
@@ -52,9 +54,9 @@ WatchFiles = Callable[[Path], Awaitable[ChangedFiles]]
 class CallerOptions(Struct, frozen=True, kw_only=True):
     """How calls are made. Limits hold for each agent by itself.
 
-    `fresh` does not read the ledger, but writes to it. `wait_for_quota` waits until a quota opens again, if it does in
-    the time of the call; where a chain has another agent, that one is asked instead. `repo` is what calls are about, if
-    not the directory that they work in.
+    `fresh` does not read the ledger, but writes to it. `quota_wait` says whether a call waits until a quota resets; if
+    the chain has another agent, that one is asked instead. `repo` is what calls are about, if not the directory that
+    they work in.
     """
 
     concurrency: int = 5
@@ -62,7 +64,7 @@ class CallerOptions(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     mask_prompts: bool = True
     fresh: bool = False
-    wait_for_quota: bool = False
+    quota_wait: QuotaWait = QuotaWait.NO
     lease_seconds: float = 120.0
     repo: Path | None = None
 
