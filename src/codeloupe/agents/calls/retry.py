@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # With less time than this left no attempt can come to an answer.
 _SHORTEST_ATTEMPT_SECONDS = 1.0
+# A service that refuses for so long without a time of reset has another problem than a quota.
+_LONGEST_UNKNOWN_QUOTA_SECONDS = 86_400.0
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ class Attempts:
         self.unusable = caller.unusable
         self.policy = caller.options.retry
         self.quota_wait = caller.options.quota_wait if is_last else QuotaWait.NO
+        self.began_at = self.timing.clock()
         self.place = caller.limiter(agent).place(patience_seconds=request.timeout_seconds)
         self.ends_at: float | None = None
         self.shared, self.repo, self.has_begun = caller.shared, caller.options.repo, False
@@ -113,6 +116,8 @@ class Attempts:
         deadline = self._deadline()
         if self.quota_wait is QuotaWait.UNTIL_RESET:
             deadline = self.budget.deadline
+            if asked is None:
+                deadline = min(deadline, self.began_at + _LONGEST_UNKNOWN_QUOTA_SECONDS)
         is_in_time = self.timing.clock() + pause + _SHORTEST_ATTEMPT_SECONDS < deadline
         waiting = self.quota_wait is not QuotaWait.NO and is_in_time
         opens_at = None if asked is None else self.timing.moment(asked)
