@@ -65,7 +65,7 @@ MORE_CASES = [
 DYING = """
 import os, signal, sys
 from codeloupe.cli.main import main
-from codeloupe.store.runs import DirectoryRunStore
+from codeloupe.store.runs import DatabaseRunStore
 
 wanted = sys.argv.pop(1)
 
@@ -77,8 +77,8 @@ def dying(write):
         return given
     return written
 
-DirectoryRunStore.create = dying(DirectoryRunStore.create)
-DirectoryRunStore.save = dying(DirectoryRunStore.save)
+DatabaseRunStore.create = dying(DatabaseRunStore.create)
+DatabaseRunStore.save = dying(DatabaseRunStore.save)
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codeloupe.store.shared_runs import SharedRunStore
 
 from codeloupe.calls import AgentCalls
 from codeloupe.errors import ConfigError, RunBusy, UsageError, WorkspaceError
@@ -21,8 +22,7 @@ from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.pipelines.run import Pipeline, resume_run
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.store.runs import DirectoryRunStore
-from codeloupe.store.shared_runs import SharedRunStore
+from codeloupe.store.runs import DatabaseRunStore
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import StandInServer, Text
 from codeloupe.testing.agent import AgentStep
@@ -349,7 +349,7 @@ class TestPlaces:
 
 def test_a_run_of_before_is_told_where_it_is(machines: Machines, tmp_path: Path) -> None:
     a, _, _ = machines
-    DirectoryRunStore(a.folder / "home" / "pipelines").create(sample(1))
+    DatabaseRunStore(a.folder / "home" / "pipelines").create(sample(1))
     said = a.says("status", "00000001")
     assert said.exit_code == 2
     assert "no run '00000001' in postgresql://" in said.stderr

@@ -34,7 +34,7 @@ class Run:
         self.work = self.top / "stages" / "write" / "work"
         self.store = GitWorkspaceStore(self.top / "store.git", source=None)
         self.step = fill(directory, {"step.md": "Write a report."}) / "step.md"
-        self.beginning = asyncio.run(self.store.beginning())
+        self.beginning = asyncio.run(self.store.beginning()).tree
         asyncio.run(self.store.put(self.beginning, self.work))
         self.directory = directory
         self.before = self.everything_else()

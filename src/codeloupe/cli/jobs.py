@@ -245,18 +245,9 @@ def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argp
 
 def run_on_workers(queue: JobQueue, run: RunRecord, *, accept_changes: bool, quiet: bool) -> None:
     """Have a worker work on a run until it ends or waits for a person, and follow it. Raises JobNotDone."""
-    from codeloupe.model.agent import Priority
-    from codeloupe.workers.jobs import Job, JobKind
+    from codeloupe.workers.requests import queue_run
 
-    job = Job(
-        kind=JobKind.PIPELINE,
-        repository=run.origin or "",
-        description=f"run {run.run_id} of the pipeline {run.pipeline}",
-        tenant=_team(),
-        run_id=run.run_id,
-        accept_changes=accept_changes,
-    )
-    (number,) = queue.ask(job, priority=Priority.PERSON)
+    number = queue_run(queue, run, accept_changes=accept_changes)
     note(f"job {number} is queued; `codeloupe jobs watch {number}` follows it too", quiet=quiet)
     watched_review(queue, number, quiet=quiet)
 

@@ -46,6 +46,8 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.model.pipeline_preview import PipelinePreview
 from codeloupe.pipelines.definition import find_pipeline_file, load_pipeline, pipeline_schema
+from codeloupe.pipelines.files import RESULT_FOLDER, RESULT_PATCH
+from codeloupe.pipelines.opening import write_out
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.json_v1 import json_text
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
@@ -129,7 +131,7 @@ def configure(parser: Parser) -> None:
         option(answer, "run", "RUN", f"{a_run} (default: the run that is waiting)", nargs="?")
         option(answer, "stage", "STAGE", "the stage that is waiting (default: the only one)", nargs="?")
         option(answer, "--note", "TEXT", "why; it is stored with the run", default="")
-        flag(answer, "--resume", "continue the run here, unless another process is working on it")
+        flag(answer, "--resume", "continue the run, here or on the workers that have it, and follow it")
         # What --resume needs besides, as `resume` has it by default.
         answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False)
         answer.set_defaults(accept_changes=False, clone=None)
@@ -172,8 +174,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return _dry_run(pipeline, inputs, arguments)
     if arguments.on_workers:
-        _refuse_checkout(pipeline.definition.workspace)
-        return _on_workers(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
+        return _start_on_workers(pipeline, inputs, arguments)
     return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
 
 
@@ -211,9 +212,8 @@ def _resume(arguments: argparse.Namespace) -> int:
         _write_run(record, arguments)
         note("the run is completed; there is nothing left to do", quiet=arguments.quiet)
         return 0
-    if arguments.on_workers:
-        _refuse_checkout(record.workspace)
-        return _on_workers(None, arguments, record)
+    if arguments.on_workers or record.on_workers:
+        return _continue_on_workers(record, arguments)
     return _go_on(lambda runtime, given: runtime.resume_run(record.run_id, options=given), arguments)
 
 
@@ -232,29 +232,50 @@ def _refuse_checkout(workspace: WorkspaceKind) -> None:
         raise UsageError("a worker cannot do a run that works in your checkout", hint=hint)
 
 
-def _on_workers(begin: Work | None, arguments: argparse.Namespace, run: RunRecord | None = None) -> int:
-    """Begin a run here, unless it has begun, let a worker work on it, and follow it."""
+def _start_on_workers(pipeline: codeloupe.Pipeline, inputs: Mapping[str, str], arguments: argparse.Namespace) -> int:
+    """Store a new run, hand it to the workers, and follow it."""
     from codeloupe.cli.jobs import opened_queue, run_on_workers
 
+    _refuse_checkout(pipeline.definition.workspace)
+    given = codeloupe.RunOptions(repo=arguments.repo, agent=arguments.agent, model=arguments.model, only_begin=True)
+
+    async def begun() -> RunRecord:
+        async with codeloupe.Runtime() as runtime:
+            return await runtime.run_pipeline(pipeline, inputs, options=given)
+
     with opened_queue() as queue:
-        if begin is not None:
+        run = run_to_end(begun())
+        run_on_workers(queue, run, accept_changes=False, quiet=arguments.quiet)
+    return _show_stopped(run.run_id, arguments)
 
-            async def begun() -> RunRecord:
-                repo = getattr(arguments, "repo", Path())
-                given = codeloupe.RunOptions(repo=repo, agent=arguments.agent, model=arguments.model, only_begin=True)
-                async with codeloupe.Runtime() as runtime:
-                    return await begin(runtime, given)
 
-            run = run_to_end(begun())
-        assert run is not None  # noqa: S101 - one of both is given
+def _continue_on_workers(run: RunRecord, arguments: argparse.Namespace) -> int:
+    """Hand a run to the workers, unless they have it already, and follow it."""
+    from codeloupe.cli.jobs import opened_queue, run_on_workers
+
+    _refuse_checkout(run.workspace)
+    with opened_queue() as queue:
+        if not run.on_workers:
+            _hand_to_workers(run.run_id)
         run_on_workers(queue, run, accept_changes=arguments.accept_changes, quiet=arguments.quiet)
-    run, holder = load_run(run.run_id)
+    return _show_stopped(run.run_id, arguments)
+
+
+def _hand_to_workers(run_id: str) -> None:
+    """Record that a run continues on workers. Raise RunBusy if a process works on it."""
+    store = open_store()
+    with store.lock(run_id):
+        store.save(replace(store.load(run_id), on_workers=True))
+
+
+def _show_stopped(run_id: str, arguments: argparse.Namespace) -> int:
+    run, holder = load_run(run_id)
     _write_run(run, arguments, holder=holder)
     return _exit_code_of(run)
 
 
 def _answer(arguments: argparse.Namespace) -> int:
-    """Store an answer, which a process that waits for it reads at once. With --resume, continue the run here."""
+    """Store an answer, which a process that waits for it reads at once. With --resume, continue the run."""
     (record, holder), name = _run_to_answer(arguments)
     waiting = (StageState.AWAITING_APPROVAL,)
     stage = _stage_in(record, name, waiting, refusal="is not waiting for an answer")
@@ -302,28 +323,68 @@ def _answered(
     *,
     goes_on: bool,
 ) -> int:
-    """Leave a person's answer for a run, and go on with it, or say who does."""
+    """Store a person's answer for a run, and continue the run, or say which process does."""
     store = open_store()
     store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
+    if run.on_workers:
+        return _answered_on_workers(run, holder, stage, decision, arguments, goes_on=goes_on)
     if holder is None and goes_on:
-        try:
-            return _go_on(lambda runtime, given: runtime.resume_run(run.run_id, options=given), arguments)
-        except UsageError as error:
-            if decision is Decision.RETRY:
-                error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {stage.name}`")
-                # What was refused is not done by surprise when the run goes on later.
-                store.take_approval(run.run_id, stage.name)
-            else:
-                # The hint names what goes on, and then the answer counts.
-                error.hint = f"{error.hint}; your answer is stored until then"
-            raise
-    who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
+        return _continue_answered(run, stage, decision, arguments)
+    continues = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
     if holder is not None:
-        who = f"{holder.name if holder.process_id else 'the process that runs it'} continues with it"
+        process = holder.name if holder.process_id else "the process that runs it"
+        continues = f"{process} continues with it"
+    return _confirm(run, holder, stage, decision, arguments, continues)
+
+
+def _continue_answered(run: RunRecord, stage: StageRecord, decision: Decision, arguments: argparse.Namespace) -> int:
+    """Continue a run on this machine after an answer. If that is refused, a retry is taken back."""
+    try:
+        return _go_on(lambda runtime, given: runtime.resume_run(run.run_id, options=given), arguments)
+    except UsageError as error:
+        if decision is Decision.RETRY:
+            error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {stage.name}`")
+            # Otherwise the stage would be run again, to the user's surprise, when the run is resumed later.
+            open_store().take_approval(run.run_id, stage.name)
+        else:
+            error.hint = f"{error.hint}; your answer is stored until then"
+        raise
+
+
+def _answered_on_workers(
+    run: RunRecord,
+    holder: Holder | None,
+    stage: StageRecord,
+    decision: Decision,
+    arguments: argparse.Namespace,
+    *,
+    goes_on: bool,
+) -> int:
+    """Queue a job that continues a run after an answer. A run that was handed to workers continues on workers."""
+    if goes_on:
+        return _continue_on_workers(run, arguments)
+    from codeloupe.cli.jobs import opened_queue
+    from codeloupe.workers.requests import queue_run
+
+    with opened_queue() as queue:
+        number = queue_run(queue, run)
+    continues = f"job {number} continues it on a worker: `codeloupe jobs watch {number}` follows it"
+    return _confirm(run, holder, stage, decision, arguments, continues)
+
+
+def _confirm(
+    run: RunRecord,
+    holder: Holder | None,
+    stage: StageRecord,
+    decision: Decision,
+    arguments: argparse.Namespace,
+    continues: str,
+) -> int:
+    """Say that an answer was stored, and what continues the run."""
     done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be retried"}[decision]
-    words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
+    words = f"{stage.name} of the run {run.run_id} is {done}; {continues}"
     if arguments.json:
-        # A program gets the run as it was before the answer, and the words beside it.
+        # A program gets the run as it was before the answer, and the message on stderr.
         _write_run(run, arguments, holder=holder)
         note(words)
     else:
@@ -433,14 +494,16 @@ def _write_run(
     run: RunRecord, arguments: argparse.Namespace, *, holder: Holder | None = None, code: int | None = None
 ) -> None:
     """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
-    store, has_ended = open_store(), run.state in (StageState.COMPLETED, StageState.FAILED)
-    directory = store.fetched(run.run_id) if has_ended else store.directory(run.run_id)
-    result, patch = directory / "result", directory / "result.patch"
+    store = open_store()
+    has_ended = run.state in (StageState.COMPLETED, StageState.FAILED)
+    if has_ended and holder is None:
+        run_to_end(write_out(run, store))
+    directory = store.directory(run.run_id)
     has_result = has_ended and NO_RESULT not in run.reason
     places = report.Places(
         directory=directory,
-        result=result if has_result and result.is_dir() and any(result.iterdir()) else None,
-        patch=patch if has_result and patch.is_file() and patch.stat().st_size else None,
+        result=_existing_result(directory) if has_result else None,
+        patch=_existing_patch(directory) if has_result else None,
     )
     if not arguments.json:
         write_result(report.render_run(run, places, **options.look_of(arguments.color), verbose=arguments.verbose))
@@ -449,6 +512,18 @@ def _write_run(
     inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
     shown, process_id = replace(run, inputs=inputs), holder.process_id if holder else None
     write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=code))
+
+
+def _existing_result(directory: Path) -> Path | None:
+    result = directory / RESULT_FOLDER
+    has_files = result.is_dir() and any(result.iterdir())
+    return result if has_files else None
+
+
+def _existing_patch(directory: Path) -> Path | None:
+    patch = directory / RESULT_PATCH
+    has_changes = patch.is_file() and patch.stat().st_size > 0
+    return patch if has_changes else None
 
 
 def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:

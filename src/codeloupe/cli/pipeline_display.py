@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from codeloupe.cli.options import is_ascii_only, output_width
 from codeloupe.cli.progress import Display, Row
 from codeloupe.model import pipeline as model
-from codeloupe.pipelines.state import RunFiles
+from codeloupe.pipelines.files import read_run_file
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.page import Page
 from codeloupe.reports.wording import counted, duration
@@ -58,7 +57,7 @@ class PipelineDisplay(Display):
             case "try_failed" if event.message == known:
                 parts = [event.stage, "call failed again, for the same reason"]
             case "try_failed":
-                was_asked = facts.get("error") != model.WORKSPACE_ERROR
+                was_asked = facts.get("error") not in (model.WORKSPACE_ERROR, model.WORKSPACE_LOST)
                 parts = [event.stage, "call failed" if was_asked else "", event.message]
             case "stage_state":
                 stage = next((stage for stage in run.stages if stage.name == event.stage), None)
@@ -127,15 +126,14 @@ class TerminalAsker:
             if run is None:
                 return None
             with self._display.paused():
-                directory = self._store.directory(run.run_id)
-                _print("\n".join(["", *map(_line, _about(run, stage, question, directory))]))
-                # What was typed before the question was there is no answer to it.
+                _print("\n".join(["", *map(_line, self._about(run, stage, question))]))
+                # Text that was typed before the question is not an answer to it.
                 with suppress(termios.error):
                     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
                 try:
-                    answer = await _answer(stage, directory)
+                    answer = await self._answer(run.run_id, stage)
                 except asyncio.CancelledError:
-                    # Somebody answered elsewhere, or the run ends: what comes next begins on a line of its own.
+                    # The question was answered elsewhere, or the run ends. The next output begins on a new line.
                     _print("")
                     raise
                 if answer is None:
@@ -144,60 +142,70 @@ class TerminalAsker:
                     _print(_line(f"{stage.name} keeps waiting; {later}"))
                 return answer
 
+    async def _answer(self, run_id: str, stage: model.StageRecord) -> model.Approval | None:
+        """Return the decision that a person types, or None for later and at the end of input."""
+        approve = "[a]pprove  " if report.has_work(stage) else ""
+        while True:
+            _print(f"{approve}[r]eject  [t]ry again with a note  [d]iff  [l]ater: ", end="")
+            typed = await _typed_line()
+            if typed is None:
+                _print("")
+                return None
+            match typed.strip().lower():
+                case "a" | "approve" | "yes" if approve:
+                    return model.Approval(stage=stage.name, decision=model.Decision.APPROVE)
+                case "r" | "reject" | "no":
+                    return model.Approval(stage=stage.name, decision=model.Decision.REJECT)
+                case "t" | "try" | "retry":
+                    _print("What should the next attempt do differently? ", end="")
+                    note = await _typed_line()
+                    if note is None:
+                        return None
+                    return model.Approval(stage=stage.name, decision=model.Decision.RETRY, note=note.strip())
+                case "d" | "diff":
+                    _print(_shown_diff(self._diff_lines(run_id, stage)))
+                case "l" | "later":
+                    return None
+
+    def _diff_lines(self, run_id: str, stage: model.StageRecord) -> list[str]:
+        attempt = report.counted_attempt(stage)
+        if attempt is None:
+            return []
+        return read_run_file(self._store, run_id, attempt.diff_file).split("\n")
+
+    def _about(self, run: model.RunRecord, stage: model.StageRecord, question: str) -> Iterator[str]:
+        """Yield the facts for a decision: the stage as the report shows it, its changes, and where to look."""
+        yield f"{stage.name} waits for you{f': {question}' if question else ''}"
+        asked = replace(stage, reason="" if stage.reason == question else stage.reason)
+        tree = report.Tree(page=Page(width=output_width(), ascii_only=is_ascii_only()), now=datetime.now(UTC))
+        yield from (row.plain for row in tree.rows(replace(run, stages=(asked,), reason="")))
+        attempt = report.counted_attempt(stage)
+        if attempt is None:
+            yield "  it produced no result"
+            return
+        lines = self._diff_lines(run.run_id, stage)
+        added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
+        removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+        files = counted(len(attempt.files_changed), "file", "files")
+        yield f"  changed: {files}, {counted(added, 'line', 'lines')} added, {removed:,} removed"
+        if attempt.artifacts:
+            names = ", ".join(attempt.artifacts[:_NAMES_SHOWN])
+            more = len(attempt.artifacts) - _NAMES_SHOWN
+            yield f"  artifacts: {names}{f' and {more} more' if more > 0 else ''}"
+        yield f"  in {self._store.directory(run.run_id) / 'stages' / stage.name / 'work'}"
+
 
 def can_ask() -> bool:
     """Whether a person sits before both ends: what is written to stderr is seen, and what is read was typed."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-async def _answer(stage: model.StageRecord, directory: Path) -> model.Approval | None:
-    approve = "[a]pprove  " if report.has_work(stage) else ""
-    while True:
-        _print(f"{approve}[r]eject  [t]ry again with a note  [d]iff  [l]ater: ", end="")
-        typed = await _typed_line()
-        if typed is None:
-            _print("")
-            return None
-        match typed.strip().lower():
-            case "a" | "approve" | "yes" if approve:
-                return model.Approval(stage=stage.name, decision=model.Decision.APPROVE)
-            case "r" | "reject" | "no":
-                return model.Approval(stage=stage.name, decision=model.Decision.REJECT)
-            case "t" | "try" | "retry":
-                _print("What should the next attempt do differently? ", end="")
-                if (note := await _typed_line()) is None:
-                    return None
-                return model.Approval(stage=stage.name, decision=model.Decision.RETRY, note=note.strip())
-            case "d" | "diff":
-                attempt = report.counted_attempt(stage)
-                lines = RunFiles(directory).read(attempt.diff_file).split("\n") if attempt is not None else []
-                rest = len(lines) - _DIFF_LINES_SHOWN
-                shown = without_log_commands(terminal("\n".join(lines[:_DIFF_LINES_SHOWN]), keep_newlines=True))
-                more = f"\n… and {rest:,} more lines" if rest > 0 else ""
-                _print(shown + more if any(lines) else "There is no diff to show.")
-            case "l" | "later":
-                return None
-
-
-def _about(run: model.RunRecord, stage: model.StageRecord, question: str, directory: Path) -> Iterator[str]:
-    """What a person has to know: the stage as the report shows it, what it changed, and where to look."""
-    yield f"{stage.name} waits for you{f': {question}' if question else ''}"
-    asked = replace(stage, reason="" if stage.reason == question else stage.reason)
-    tree = report.Tree(page=Page(width=output_width(), ascii_only=is_ascii_only()), now=datetime.now(UTC))
-    yield from (row.plain for row in tree.rows(replace(run, stages=(asked,), reason="")))
-    attempt = report.counted_attempt(stage)
-    if attempt is None:
-        yield "  it produced no result"
-        return
-    lines = RunFiles(directory).read(attempt.diff_file).split("\n")
-    added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
-    removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
-    files = counted(len(attempt.files_changed), "file", "files")
-    yield f"  changed: {files}, {counted(added, 'line', 'lines')} added, {removed:,} removed"
-    if attempt.artifacts:
-        more = len(attempt.artifacts) - _NAMES_SHOWN
-        yield f"  artifacts: {', '.join(attempt.artifacts[:_NAMES_SHOWN])}{f' and {more} more' if more > 0 else ''}"
-    yield f"  in {directory / 'stages' / stage.name / 'work'}"
+def _shown_diff(lines: list[str]) -> str:
+    if not any(lines):
+        return "There is no diff to show."
+    shown = without_log_commands(terminal("\n".join(lines[:_DIFF_LINES_SHOWN]), keep_newlines=True))
+    rest = len(lines) - _DIFF_LINES_SHOWN
+    return f"{shown}\n… and {rest:,} more lines" if rest > 0 else shown
 
 
 async def _typed_line() -> str | None:

@@ -20,7 +20,7 @@ from codeloupe.reports import pipeline as report
 from codeloupe.reports.history import moment
 from codeloupe.store import open_database, open_run_store
 from codeloupe.store.interface import RunStore
-from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore, Holder
+from codeloupe.store.runs import Holder
 from codeloupe.store.sqlite import state_directory
 from codeloupe.system.regex import regex
 
@@ -77,17 +77,7 @@ def find_run(word: str) -> str:
             names.append(f"\n  and {len(found) - _MOST_LISTED} more")
         words = f"{word!r} matches several runs:{''.join(names)}"
         raise UsageError(words, hint="give more characters of one")
-    raise _no_such_run(word, store)
-
-
-def _no_such_run(word: str, store: RunStore) -> RunNotFound:
-    if not store.is_shared:
-        return RunNotFound(f"no run {word!r}", hint=_LIST)
-    hint = _LIST
-    local = DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY)
-    if local.matching(word):
-        hint = f"a run with that id is in {local.name}; `codeloupe store migrate` copies it"
-    return RunNotFound(f"no run {word!r} in {store.name}", hint=hint)
+    raise RunNotFound(f"no run {word!r} in {store.name}", hint=_LIST)
 
 
 def _counted_back(steps: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from codeloupe.cli.parser import Parser, add_command, add_examples, flag, option
@@ -13,12 +12,10 @@ from codeloupe.cli.progress import Display, choose_mode
 from codeloupe.cli.verbs import note, set_up_logging, size_of, write_result
 from codeloupe.config.loading import database_url
 from codeloupe.errors import UsageError
-from codeloupe.pipelines.sharing import preparing
 from codeloupe.reports.wording import counted
 from codeloupe.store import is_postgres, open_database, open_run_store
 from codeloupe.store.interface import Database, RunStore
 from codeloupe.store.migration import Migrated, counts_of, migrate
-from codeloupe.store.run_migration import migrate_runs
 from codeloupe.store.runs import RUNS_DIRECTORY
 from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase, state_directory
 from codeloupe.system.untrusted import terminal
@@ -120,9 +117,6 @@ def _migrate(arguments: argparse.Namespace) -> int:
             done = Migrated({}, {}, {})
             if source.is_made():
                 done = migrate(source, target, tell=display.count, **how)
-            runs, room = (_runs_of(source), _runs_of(target)), state_directory(os.environ)
-            tell = partial(display.count, noun=("run", "runs"))
-            done = done.plus(migrate_runs(*runs, room=room, prepare=preparing(runs[1]), tell=tell, **how))
         except KeyboardInterrupt:
             kept = "copied entries are kept; run the same command again to continue"
             raise KeyboardInterrupt(kept) from None

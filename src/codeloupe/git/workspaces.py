@@ -1,19 +1,19 @@
-"""What the workspaces of one run hold, kept as trees of a bare repository that is the run's own.
+"""The contents of the workspaces of one run, stored as trees in a bare repository that belongs to the run.
 
-Of a user's repository the objects are borrowed and nothing is ever written there. git never works inside a workspace
+The objects of a user's repository are borrowed, and nothing is ever written there. git never works inside a workspace
 that an agent has touched, so no hook, filter, attribute or configuration in it counts: its files are found and read
-here, without following a link, and git gets their contents and names. It works in a workspace only to fill it.
+here, without following a link, and git gets their contents and names. It works in a workspace only to fill it. The
+repository is a cache: `pack` returns its new objects as files, and `restore` builds it again from them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from hashlib import file_digest
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from codeloupe.git.repository import (
     private_directory,
     read_head,
 )
+from codeloupe.git.tree_packs import add_pack, has_pack, pack_objects, pack_tree, sizes_of_objects, unfinished_pack
 from codeloupe.git.workspace_scan import Limits, Scan, folders_of, is_too_long, mode_of, why_of
 from codeloupe.model.scope import RangeScope
 from codeloupe.system.directories import opened_file, opened_folder, remove_tree
@@ -53,8 +54,15 @@ _PATCH_FLAGS = (
 )
 _MOST_PENDING_BYTES = 32 * 1024**2
 _MOST_NAMED = 10
-# Marks a store that kept its beginning.
-_WHOLE = "whole"
+
+
+class Beginning(Struct, frozen=True):
+    """What a run begins with: a tree and, in a repository, the commit. `object_format` is that of its objects."""
+
+    tree: str
+    commit: str = ""
+    object_format: str = "sha1"
+    has_repository: bool = False
 
 
 class KeptTree(Struct, frozen=True):
@@ -69,13 +77,13 @@ class JoinConflict(WorkspaceError):
 
 
 class GitWorkspaceStore:
-    """Keeps the workspaces of one run in a bare repository at `directory`. Methods raise WorkspaceError.
+    """Store the workspaces of one run in a bare repository at `directory`. Methods raise WorkspaceError.
 
-    With a `source` the run begins with the tree of its HEAD, ignored files are not kept, and a workspace gets a small
-    repository of its own for its agent. Without one it begins empty, or goes on without the source that it began with,
-    if it kept its beginning. `max_files` and `max_total_bytes` bound what may be new. A file that takes the place of a
-    kept one and cannot be kept leaves the old one, and is in `left_out`. One process at a time works with a store.
-    Whatever ended the one before, the next goes on.
+    With a `source`, a new run begins with the tree of its HEAD, ignored files are not stored, and a workspace gets a
+    small repository of its own for its agent. Without one, a new run begins empty. `beginning` is that of a run that
+    has begun; its source may be missing if its tree was restored. `max_files` and `max_total_bytes` limit the new
+    files. A file that replaces a stored one and cannot be stored leaves the old one, and is in `left_out`. One process
+    at a time works with a store. However that process ended, the next one continues.
     """
 
     def __init__(
@@ -83,40 +91,65 @@ class GitWorkspaceStore:
         directory: Path,
         *,
         source: Repository | None,
+        beginning: Beginning | None = None,
         max_file_bytes: int = 50 * 1024**2,
         max_files: int = 200_000,
         max_total_bytes: int = 1024**3,
     ) -> None:
         self._directory = directory.absolute()
-        self._format = "sha1" if source is None else source.object_format
-        self._source, self._has_repository = source, source is not None
+        self._source = source
+        self._beginning = beginning
+        self._format = "sha1"
+        if beginning is not None:
+            self._format = beginning.object_format
+        elif source is not None:
+            self._format = source.object_format
+        self._has_repository = source is not None or (beginning is not None and beginning.has_repository)
         self._limits = Limits(max_file_bytes, max_files, max_total_bytes)
         self._locks: dict[str, asyncio.Lock] = {}
-        self._beginning: tuple[str | None, str] | None = None
+        self._is_ready = False
+        self._packing = asyncio.Lock()
+        # The trees whose objects need no pack any more.
+        self._packed: set[str] = set()
 
-    async def beginning(self) -> str:
-        """The tree with which the run begins: empty, or the repository's; the same for as long as the store exists."""
-        async with self._working("cannot create the workspaces of the run") as (_, tree):
-            return tree
+    async def beginning(self) -> Beginning:
+        """Return what the run begins with: nothing, or the commit that is the HEAD of its repository."""
+        async with self._working("cannot create the workspaces of the run") as beginning:
+            return beginning
 
-    async def keep_beginning(self, max_bytes: int) -> bool:
-        """Copy what the run begins with, so that it can go on without its source; False when that is too much."""
-        async with self._working("cannot store the initial files of the run") as (commit, tree):
-            if commit is None:
-                return True
-            names = await _objects(self._place(), tree)
-            if sum(names.values()) > max_bytes:
-                return False
-            base = self._directory / "objects" / "pack" / "pack"
-            await git(self._place(), "pack-objects", "-q", str(base), stdin="\n".join([commit, *names]).encode("ascii"))
-            # From now on nothing is borrowed: what git finds in the source it would not write here.
-            (self._directory / _WHOLE).touch()
-            self._lay_out(commit)
-            return True
+    async def restore(self, trees: Iterable[str], fetch: Callable[[str, Path], None]) -> None:
+        """Add the packs of trees that the store lacks. `fetch` writes the pack of a tree to a file."""
+        with _explained("cannot restore the workspaces of the run"):
+            self._lay_out()
+            for tree in trees:
+                if not has_pack(self._directory, _checked(tree)):
+                    fetch(tree, unfinished_pack(self._directory, tree))
+                    await add_pack(self._place(), tree)
+                self._packed.add(tree)
+
+    async def pack_beginning(self, max_bytes: int) -> Path | None:
+        """Return a pack of what the run begins with; None if there is nothing to pack, or more than `max_bytes`."""
+        async with self._working("cannot store the initial files of the run") as beginning:
+            self._packed.add(beginning.tree)
+            if not beginning.commit:
+                return None
+            sizes = await sizes_of_objects(self._place(), beginning.tree)
+            if sum(sizes.values()) > max_bytes:
+                return None
+            return await pack_objects(self._place(), beginning.tree, [beginning.commit, *sizes])
+
+    async def pack(self, tree: str) -> Path | None:
+        """Return a pack with the objects of a tree that no earlier pack has; None if there are none."""
+        async with self._working("cannot store the work of a stage") as beginning, self._packing:
+            if _checked(tree) in self._packed:
+                return None
+            packed = await pack_tree(self._place(), tree, without={beginning.tree, *self._packed})
+            self._packed.add(tree)
+            return packed
 
     async def put(self, tree: str, directory: Path) -> None:
         """Make a directory hold exactly a tree; whatever else was in it is gone. No link is followed."""
-        async with self._working(f"cannot fill the workspace {directory}") as (commit, _):
+        async with self._working(f"cannot fill the workspace {directory}") as beginning:
             self._refuse_precious(directory)
             await self._read_tree(_checked(tree))
             async with self._locks.setdefault(_key(directory), asyncio.Lock()):
@@ -133,14 +166,14 @@ class GitWorkspaceStore:
                     if self._has_repository:
                         # So that the agent's git knows which files are as they were, else it finds out by itself.
                         await try_git(place, "update-index", "-q", "--refresh")
-                        self._add_repository(directory, commit, private / "index")
+                        self._add_repository(directory, beginning.commit, private / "index")
                 self._memory(directory).write_text(tree, encoding="ascii")
 
     async def keep(self, directory: Path) -> KeptTree:
         """Keep what a directory holds now, which is only read; links that leave it, for example, are left out."""
         lock = self._locks.setdefault(_key(directory), asyncio.Lock())
-        async with self._working(f"cannot store the workspace {directory}") as (_, beginning), lock:
-            return await self._keep(directory, beginning)
+        async with self._working(f"cannot store the workspace {directory}") as beginning, lock:
+            return await self._keep(directory, beginning.tree)
 
     async def joined(self, base: str, ours: str, theirs: str) -> str:
         """One tree with what each of two changed since `base`, files merged by lines. Raises JoinConflict."""
@@ -208,69 +241,61 @@ class GitWorkspaceStore:
         return Place(self._directory, work_tree, index, (*_SETTINGS, *settings))
 
     @asynccontextmanager
-    async def _working(self, what: str) -> AsyncIterator[tuple[str | None, str]]:
-        """The commit and the tree that the run begins with; whatever fails in the block is a WorkspaceError."""
-        try:
+    async def _working(self, what: str) -> AsyncIterator[Beginning]:
+        """Yield what the run begins with; raise every failure in the block as a WorkspaceError."""
+        with _explained(what):
             yield await self._ready()
-        except WorkspaceError:
-            raise
-        except CodeloupeError as error:
-            raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = why_of(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
-            hint = "check the free disk space, and that the directory is readable and writable"
-            raise WorkspaceError(f"{what}: {reason}", hint=hint) from error
 
-    async def _ready(self) -> tuple[str | None, str]:
-        """Make the repository, or complete one that was begun; returns the commit and the tree the run begins with."""
-        if self._beginning is not None:
+    async def _ready(self) -> Beginning:
+        """Make the repository, or complete one that was begun, and return what the run begins with."""
+        if self._is_ready and self._beginning is not None:
             return self._beginning
-        file = self._directory / "beginning.json"
-        recorded = json.loads(file.read_bytes()) if file.is_file() else None
-        if self._source is None and recorded is not None:
-            self._format = recorded.get("format", self._format)
-            self._has_repository = recorded.get("repository", False)
-        self._lay_out(recorded["commit"] if recorded else None)
-        if recorded is not None:
-            commit, tree = recorded["commit"], _checked(recorded["tree"])
-            # What is borrowed may be gone: a repository forgets commits that nothing in it names any more.
-            if commit and (await try_git(self._place(), "cat-file", "-e", tree)).exit_code != 0:
-                whose = "the repository no longer has" if self._source else "the run did not store the files of"
-                hint = "restore that commit, for example with `git fetch`, or start a new run"
-                if self._source is None:
-                    hint = "give a clone that has it: --clone DIR"
-                raise WorkspaceError(f"{whose} the commit {commit}, from which the run started", hint=hint)
-        else:
-            commit = None if self._source is None else (await read_head(self._source)).sha
-            tree = object_name("tree", b"", self._format)
-            if commit is not None:
-                named = await git(self._place(), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
-                tree = named.decode("ascii").strip()
-            # Under its name only when it is complete, and for good.
-            with (unfinished := file.with_name("beginning.new")).open("w", encoding="ascii") as sink:
-                known = {"commit": commit, "tree": tree, "format": self._format, "repository": self._has_repository}
-                json.dump(known, sink)
-                sink.flush()
-                os.fsync(sink.fileno())
-            unfinished.replace(file)
-        self._beginning = commit, tree
+        self._lay_out()
+        if self._beginning is None:
+            self._beginning = await self._new_beginning()
+        elif self._beginning.commit:
+            await self._check_beginning(self._beginning)
+        self._is_ready = True
         return self._beginning
 
-    def _lay_out(self, commit: str | None) -> None:
-        """Make the repository, with what is borrowed from a source as it is now, and nothing of an earlier one."""
-        is_whole = (self._directory / _WHOLE).exists()
-        lenders = [self._source.objects] if self._source is not None and not is_whole else []
+    async def _new_beginning(self) -> Beginning:
+        if self._source is None:
+            return Beginning(object_name("tree", b"", self._format), object_format=self._format)
+        commit = (await read_head(self._source)).sha or ""
+        tree = object_name("tree", b"", self._format)
+        if commit:
+            named = await git(self._place(), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+            tree = named.decode("ascii").strip()
+        return Beginning(tree, commit, self._format, has_repository=True)
+
+    async def _check_beginning(self, beginning: Beginning) -> None:
+        """Raise WorkspaceError if the objects of the beginning are neither stored nor borrowed."""
+        found = await try_git(self._place(), "cat-file", "-e", _checked(beginning.tree))
+        if found.exit_code == 0:
+            return
+        if self._source is None:
+            what = f"the run did not store the files of the commit {beginning.commit}, from which the run started"
+            raise WorkspaceError(what, hint="give a clone that has it: --clone DIR")
+        # A repository removes commits that nothing in it refers to.
+        what = f"the repository no longer has the commit {beginning.commit}, from which the run started"
+        hint = "restore that commit, for example with `git fetch`, or start a new run"
+        raise WorkspaceError(what, hint=hint)
+
+    def _lay_out(self) -> None:
+        """Make the repository, with objects that are borrowed from a source as it is now, not from an earlier one."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         shallow = self._directory / "shallow"
         for borrowed in (self._directory / "objects" / "info" / "alternates", shallow):
             borrowed.unlink(missing_ok=True)
+        lenders = [] if self._source is None else [self._source.objects]
         lay_out(self._directory, self._format, bare=True, lenders=lenders, attributes=EXPORT_ATTRIBUTES)
         (self._directory / "looks").mkdir(mode=0o700, exist_ok=True)
         if self._source is not None:
             borrow(self._source.common_dir / "info" / "exclude", self._directory / "info" / "exclude")
             borrow(self._source.shallow_file, shallow)
-        elif commit is not None:
-            # The commits before it were not kept.
-            shallow.write_text(f"{commit}\n", encoding="ascii")
+        elif self._beginning is not None and self._beginning.commit:
+            # The commits before it are not stored.
+            shallow.write_text(f"{self._beginning.commit}\n", encoding="ascii")
 
     def _refuse_precious(self, directory: Path) -> None:
         """Refuse to empty a directory of the user or of the store."""
@@ -283,7 +308,7 @@ class GitWorkspaceStore:
             message = f"cannot use {directory} as a workspace: that would delete {(inner or precious)[0]}"
             raise WorkspaceError(message, hint="use a separate directory")
 
-    def _add_repository(self, directory: Path, commit: str | None, index: Path) -> None:
+    def _add_repository(self, directory: Path, commit: str, index: Path) -> None:
         """Give a workspace a repository of its own, so that git tells its agent what it changed. It is never read."""
         git_dir = directory / ".git"
         lenders = [self._directory / "objects", *([self._source.objects] if self._source else [])]
@@ -412,66 +437,18 @@ class GitWorkspaceStore:
         return self._directory / "looks" / _key(directory)
 
 
-async def keep_borrowed(
-    directory: Path, lenders: Sequence[Path], *, trees: Iterable[str], max_bytes: int, prefix: str
-) -> bool:
-    """Make a copy of a store whole, so that it can go on without its source: what it begins with, and some trees.
-
-    `lenders` are the stores where all of that is, borrowed or not; it is kept in a pack whose name begins with
-    `prefix`. False when what the run begins with has more than `max_bytes`. Raises WorkspaceError.
-    """
-    what = "cannot store the objects that the run shares with its repository"
-    borrowed = directory / "objects" / "info" / "alternates"
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Raise every failure in the block as a WorkspaceError."""
     try:
-        recorded = json.loads((directory / "beginning.json").read_bytes())
-        commit, beginning = recorded["commit"] or "", _checked(recorded["tree"])
-        # Empty folders, without which it is no repository, did not come along.
-        for folder in (directory / "refs", borrowed.parent):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        borrowed.write_bytes(b"".join(os.fsencode(lender.absolute() / "objects") + b"\n" for lender in lenders))
-        place, empty = Place(directory, None, None, _SETTINGS), object_name("tree", b"", recorded["format"])
-        names: dict[str, int] = {}
-        if commit:
-            names = {commit: 0, **await _objects(place, beginning)}
-            if sum(names.values()) > max_bytes:
-                return False
-        for tree in {*map(_checked, trees)} - {beginning, empty}:
-            names |= await _objects(place, tree)
-        if names:
-            base = directory / "objects" / "pack" / prefix
-            base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            await git(place, "pack-objects", "-q", str(base), stdin="\n".join(names).encode("ascii"))
-        if commit:
-            (directory / _WHOLE).touch()
+        yield
+    except WorkspaceError:
+        raise
     except CodeloupeError as error:
         raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WorkspaceError(
-            f"{what}: {error}", hint="start a new run on the machine where it has to continue"
-        ) from error
-    finally:
-        borrowed.unlink(missing_ok=True)
-    return True
-
-
-def recorded_commit(directory: Path) -> str:
-    """The commit with which the run of a store began; empty without one. Raises WorkspaceError."""
-    try:
-        return json.loads((directory / "beginning.json").read_bytes())["commit"] or ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = "start a new run"
-        raise WorkspaceError(f"cannot read the initial state of the run: {error}", hint=hint) from error
-
-
-async def _objects(place: Place, tree: str) -> dict[str, int]:
-    """All objects of a tree, itself too, and how large its files are."""
-    listed = await git(place, "ls-tree", "-r", "-t", "-l", "-z", "--full-tree", tree)
-    found = {tree: 0}
-    for record in filter(None, listed.split(b"\0")):
-        _, kind, name, length = record.partition(b"\t")[0].decode("ascii").split()
-        if kind != "commit":  # a submodule's, which is in another repository
-            found[name] = 0 if length == "-" else int(length)
-    return found
+    except OSError as error:
+        hint = "check the free disk space, and that the directory is readable and writable"
+        raise WorkspaceError(f"{what}: {why_of(error)}", hint=hint) from error
 
 
 async def _commit(place: Place, tree: str, *parents: str) -> str:

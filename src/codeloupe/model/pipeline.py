@@ -21,6 +21,8 @@ DEFAULT_ARTIFACTS = ("*.md", "*.json", "*.txt", "*.yaml", "*.yml")
 NO_RESULT = "there is no result"
 # The kind of failure if the files of a stage cannot be created or stored. No agent was called.
 WORKSPACE_ERROR = "workspace_error"
+# The kind of failure if an attempt was answered, but its files were lost before they were stored.
+WORKSPACE_LOST = "workspace_lost"
 # Used instead of the name of a changed part of a definition if the part is unknown.
 UNKNOWN_PART = "definition"
 
@@ -159,8 +161,8 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
 
     `tree` identifies the content of the workspace after the attempt, in the workspace store. `notes` list differences
     from the request, such as a skipped file. If the attempt left no artifact, `saved_answer` is the name of the file
-    with the answer, in the workspace unless that is the user's own. Files are under the run's folder. `left_tree` is
-    the tree that a run on any machine stores first, before the rest of the result is known.
+    with the answer, in the workspace unless that is the user's own. Files are under the run's folder. Until `tree` is
+    known, the content is only in the workspace at `home`, the machine and state directory where the agent answered.
     """
 
     number: int = 1
@@ -178,7 +180,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     output_file: str = ""
     saved_answer: str = ""
-    left_tree: str = ""
+    home: str = ""
 
     @property
     def score(self) -> int | None:
@@ -285,8 +287,10 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
 
     `digest` is the digest of the definition when the run started. `repository` is the source of a worktree or checkout.
     `agent` and `model` are for stages that do not choose their own. `given` lists the inputs that are not defaults, or
-    is None if that is unknown. For a run that any machine can continue, `home` identifies the machine on which its
-    paths are valid, and `host` is that machine's name. Other machines clone `origin` at `base_commit` instead.
+    is None if that is unknown. `home` is the machine and state directory where the run started, on which its paths are
+    valid, and `host` is that machine's name. `origin` is the address of its repository. The stages start from
+    `base_tree`, the tree of `base_commit`, and `result_tree` is the merged result. A run that was handed to workers
+    (`on_workers`) continues on workers.
     """
 
     run_id: str
@@ -310,6 +314,9 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     host: str = ""
     origin: str = ""
     base_commit: str = ""
+    object_format: str = "sha1"
+    result_tree: str = ""
+    on_workers: bool = False
     version: int = 1
 
     @property

@@ -18,12 +18,12 @@ from codeloupe.model.pipeline import (
     WorkspaceKind,
 )
 from codeloupe.model.pipeline_preview import CallRange, GatePreview, PipelinePreview, StagePreview
+from codeloupe.pipelines.agents import RunAgents
 from codeloupe.pipelines.artifacts import answer_name
-from codeloupe.pipelines.context import RunAgents
 from codeloupe.pipelines.execution import build_prompt
+from codeloupe.pipelines.files import RunPlaces
 from codeloupe.pipelines.readiness import Readiness, check_agents, describe_unusable
 from codeloupe.pipelines.recovery import new_stage_record
-from codeloupe.pipelines.state import RunFiles
 from codeloupe.planning.units import tokens_of
 from codeloupe.system.process import find_program
 from codeloupe.system.redaction import redact
@@ -74,7 +74,7 @@ class _Previewer:
         self._definition, self._record, self._agents = definition, record, agents
         self._usable = {(check.need.stage, check.need.gate): check.usable for check in checks}
         self._is_checkout = definition.workspace is WorkspaceKind.CHECKOUT
-        self._files = RunFiles(directory, checkout=record.repository if self._is_checkout else None)
+        self._files = RunPlaces(directory, checkout=record.repository if self._is_checkout else None)
         self._steps: dict[str, int] = {}
         self._builds_on: dict[str, list[str]] = {}
         by_name = {stage.name: stage for stage in definition.stages}

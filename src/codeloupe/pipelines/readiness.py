@@ -23,7 +23,7 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.pipelines.context import RunAgents
+from codeloupe.pipelines.agents import RunAgents
 from codeloupe.pipelines.recovery import Action, next_action, reopened, tried_again
 from codeloupe.reviewers.choose import choose_reviewers
 

@@ -88,7 +88,8 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
 
 def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
     number = len(record.earlier) + len(record.attempts) + 1
-    failures = _failures(record, number)
+    # An answer whose files were lost did not fail, so the attempt is made again as if it had not been made.
+    failures = [failure for failure in _failures(record, number) if failure.kind != model.WORKSPACE_LOST]
     step = next_step(stage, failures)
     if step is None:
         return _escalated(record, failures)

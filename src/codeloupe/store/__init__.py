@@ -33,14 +33,10 @@ def open_database(url: str | None, directory: Path) -> Database:
 
 
 def open_run_store(database: Database, directory: Path) -> RunStore:
-    """The runs in a shared database, with copies below a directory; else those of that directory."""
-    from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore  # noqa: PLC0415 - where pipelines are used
+    """Return the runs in a database, with copies for people below a state directory."""
+    from codeloupe.store.runs import DatabaseRunStore  # noqa: PLC0415 - only pipelines need it
 
-    if not database.is_shared:
-        return DirectoryRunStore(directory / RUNS_DIRECTORY)
-    from codeloupe.store.shared_runs import SharedRunStore  # noqa: PLC0415 - where a server is used
-
-    return SharedRunStore(database, directory / f"{RUNS_DIRECTORY}-shared")
+    return DatabaseRunStore(database, directory)
 
 
 def is_postgres(place: str) -> bool:

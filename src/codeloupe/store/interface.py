@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from codeloupe.store.runs import Holder
 
 
+# The content of a file of a run: bytes, or a file that is read chunk by chunk.
+Content = bytes | Path
 _Answer = TypeVar("_Answer")
 _Given = ParamSpec("_Given")
 _Store = TypeVar("_Store", bound="_InDatabase")
@@ -245,63 +247,73 @@ class History(Protocol):
 
 
 class RunStore(Protocol):
-    """The runs of pipelines. Methods raise StoreError, or RunNotFound for an unknown run.
+    """The runs of pipelines in a database. Methods raise StoreError, or RunNotFound for an unknown run.
 
-    With `is_shared` any machine can go on with a run, and its directory is a copy of what the store has. `home` names
-    the place of that copy, and so what a path in a record means; it is empty where there is one place only.
+    The database has the state, the journal, the approvals and the files of a run. Its directory on this machine has
+    copies for people, and a cache of what git needs; it may be deleted while no process works on the run.
     """
-
-    is_shared: bool
 
     @property
     def name(self) -> str:
-        """The directory, or the address without a password."""
+        """The file of the database, or its address without a password."""
 
     @property
     def home(self) -> str:
-        """The same for all processes that see the same files."""
+        """The machine and its state directory: the paths in a record are valid where `home` is the record's."""
 
-    def create(self, run: RunRecord, files: Mapping[str, bytes] = ...) -> Path:
-        """Make a new run's directory, which is returned, with files and a first state. StoreError if it is there."""
+    def create(self, run: RunRecord, files: Mapping[str, Content] = ...) -> Path:
+        """Store a new run with its files, and return its directory. Raise StoreError if its name is taken."""
 
     def directory(self, run_id: str) -> Path:
-        """Where a run keeps its files on this machine."""
+        """Return the directory of a run on this machine, which may not exist."""
 
-    def fetched(self, run_id: str) -> Path:
-        """The same, with the files as they were saved last, unless a process of this machine works on them."""
+    def save(self, run: RunRecord, *events: PipelineEvent, files: Mapping[str, Content] = ...) -> None:
+        """Store the state, new events and files in one transaction; the caller holds the lock.
 
-    def save(self, run: RunRecord, *events: PipelineEvent) -> None:
-        """Save the state durably, after all files that it names, and add to the journal; the caller holds the lock.
-
-        Raises RunBusy when another process holds it meanwhile: then nothing was written.
+        Raise RunBusy if another process holds the lock by now. Then nothing is written.
         """
 
     def load(self, run_id: str) -> RunRecord:
-        """A run's last state."""
+        """Return the last state of a run."""
 
     def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
-        """What happened, the oldest first; a torn last line is left out."""
+        """Return the events of a run, the oldest first."""
 
     def list(self) -> tuple[tuple[RunRecord, ...], Mapping[str, str]]:
-        """All runs, the newest first, and the runs that cannot be read, each with the reason."""
+        """Return all runs, the newest first, and the runs that cannot be read, each with the reason."""
 
     def matching(self, prefix: str) -> tuple[str, ...]:
-        """The ids of runs that begin so, sorted, readable or not."""
+        """Return the ids of runs with a prefix, sorted, readable or not."""
+
+    def file_names(self, run_id: str) -> tuple[str, ...]:
+        """Return the names of the stored files of a run, sorted."""
+
+    def read_file(self, run_id: str, name: str) -> bytes | None:
+        """Return the content of a stored file, or None if the run has no such file."""
+
+    def copy_file(self, run_id: str, name: str, target: Path) -> None:
+        """Write a stored file to a path, chunk by chunk."""
+
+    def has_copies(self, run_id: str) -> bool:
+        """Return whether the directory of a run has the copies of its last save."""
+
+    def write_copies(self, run_id: str) -> None:
+        """Write all copies for people to the directory of a run."""
 
     def put_approval(self, run_id: str, approval: Approval) -> None:
-        """Leave a person's word for a run, also while another process holds the lock."""
+        """Store a person's answer for a run, also while another process holds the lock; it replaces an earlier one."""
 
     def left_approval(self, run_id: str, stage: str) -> Approval | None:
-        """Return the answer that was left on a stage, without taking it; None when there is none."""
+        """Return the answer on a stage and leave it stored, or None."""
 
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
-        """The word that was left on a stage, which is then gone; None when there is none."""
+        """Return the answer on a stage and remove it, or None."""
 
     def lock(self, run_id: str) -> AbstractContextManager[None]:
-        """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""
+        """Hold the right to work on a run. Raise RunBusy, which names the process that holds it."""
 
     def holder(self, run_id: str) -> Holder | None:
-        """The process that works on a run just now, or None when none does."""
+        """Return the process that works on a run, or None."""
 
     def remove(self, run_id: str) -> int:
-        """Remove a run with all its files; how many bytes that freed. Raises RunBusy while a process works on it."""
+        """Remove a run with its files, and return how many bytes that freed. Raise RunBusy if a process works on it."""

@@ -1,443 +1,412 @@
-"""The runs of pipelines, each a directory for this user alone: state, journal, lock and what people answered.
+"""The runs of pipelines in a database, with the same statements on SQLite and Postgres.
 
-The state is put in place whole by a rename, the journal is only added to, and the system frees the lock of the dead.
+A save is one transaction: it checks the lease of the run, and stores state, events and files. A process that lost the
+lease writes nothing. The directory of a run on this machine has copies for people and a cache for git, and may be
+deleted at any time while no process works on the run.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
-import stat
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
+import socket
+import threading
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
-import msgspec
+from msgspec import Struct
 
-from codeloupe.errors import RunBusy, RunNotFound, StoreError
-from codeloupe.model.pipeline import Approval, Moment, PipelineEvent, RunRecord
-from codeloupe.store.records import (
-    FromNewerVersion,
-    Unreadable,
-    flush_directory,
-    from_json,
-    read_json,
-    replace_file,
-    to_json,
+from codeloupe.errors import StoreError
+from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
+from codeloupe.store.blobs import digest_of, put_blob, read_blob, remove_unused_blobs
+from codeloupe.store.interface import Connection, Content, Database, persistent
+from codeloupe.store.leases import Lease, read_lease, release_lease, renew_lease, take_lease
+from codeloupe.store.owner import Owner
+from codeloupe.store.records import pack, to_json, unpack
+from codeloupe.store.run_copies import append_copy, has_copy, write_copy
+from codeloupe.store.run_records import (
+    Holder,
+    approval_bytes,
+    busy,
+    checked_name,
+    checked_path,
+    holder_of,
+    lost,
+    name_taken,
+    not_found,
+    path_key,
+    read_approval,
+    read_events,
+    read_state,
+    stage_key,
+    state_text,
 )
 from codeloupe.system.directories import remove_tree
-from codeloupe.system.regex import regex
+
+__all__ = ["RUNS_DIRECTORY", "DatabaseRunStore", "Holder"]
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"
-STATE, JOURNAL, LOCK, APPROVALS = "run.json", "journal.jsonl", "lock", "approvals"
-# Raised when what is written can no longer be read by an older version, not when a field is added.
-VERSION = 1
-_RUN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-# How the directories are called of runs that are being made, and of those that are being removed.
-_NEW_PREFIX, _REMOVED_PREFIX = ".new-", ".removed-"
-_LARGEST_FILE_BYTES = 256 * 1024**2
-_LIST = "`codeloupe pipeline list` lists the runs"
-_GONE = "`codeloupe pipeline remove` removes a run whose state is lost"
-_BUG = "this is a bug; please report it"
-_NOTHING: Mapping[str, bytes] = MappingProxyType({})
+# The names of copies in the directory of a run.
+STATE = "run.json"
+JOURNAL = "journal.jsonl"
+# Files of git, which people do not read.
+TREES_FOLDER = "trees"
+_NO_FILES: Mapping[str, Content] = MappingProxyType({})
 
 
-class Holder(msgspec.Struct, frozen=True, rename={"process_id": "pid"}):
-    """The process that works on a run. All is empty when it did not say, or not yet; `host` is for shared runs."""
+class _Save(Struct, frozen=True):
+    """One save of a run. `token` names it, so that a save that is sent twice is recognised."""
 
-    process_id: int | None = None
-    since: Moment | None = None
-    host: str = ""
-
-    @property
-    def name(self) -> str:
-        """The process, and its machine where that may be another one."""
-        process = "another process" if self.process_id is None else f"process {self.process_id}"
-        return f"{process} on {self.host}" if self.host else process
-
-    def __str__(self) -> str:
-        return self.name if self.since is None else f"{self.name} (since {self.since.isoformat(' ', 'seconds')})"
+    run_id: str
+    token: str
+    state: bytes
+    events: tuple[bytes, ...]
+    files: Mapping[str, tuple[bytes, Content]]
 
 
-class DirectoryRunStore:
-    """The runs below one directory, which is made with the first of them; so that every run is whole or not there."""
+class DatabaseRunStore:
+    """The runs in a database, each with a directory below a state directory of this machine.
 
-    is_shared = False
-    home = ""
+    A lock that is not renewed for `lease_seconds` is free; the lock of a process that ended on this machine is free at
+    once.
+    """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.absolute()
+    def __init__(self, database: Database, directory: Path, *, lease_seconds: float = 45.0) -> None:
+        self.database = database
+        folder = RUNS_DIRECTORY
+        if database.is_shared:
+            # Two databases may have runs of the same name.
+            folder = f"{RUNS_DIRECTORY}-{hashlib.sha256(database.name.encode()).hexdigest()[:12]}"
+        self._root = directory.absolute() / folder
+        self._host = socket.gethostname()
+        self.home = f"{self._host} {directory.absolute()}"
+        self._lease_seconds = lease_seconds
+        self._held: dict[str, str] = {}
 
     @property
     def name(self) -> str:
-        """The directory."""
-        return str(self._root)
-
-    def create(self, run: RunRecord, files: Mapping[str, bytes] = _NOTHING) -> Path:
-        """Store a new run, all of it or nothing; its directory. Raises StoreError if there is one of that name."""
-        data = state_of(run)
-
-        def fill(made: Path) -> None:
-            write_files(made, files)
-            replace_file(made / STATE, data)
-
-        return self.place(run.run_id, fill)
-
-    def place(self, run_id: str, fill: Callable[[Path], None], *, instead: bool = False) -> Path:
-        """Store what `fill` puts into a new directory as a run, all of it or nothing; its directory.
-
-        With `instead` it takes the place of the run of that name, which is there; else that is a StoreError.
-        """
-        taken = name_taken(run_id, str(self._path(run_id)))
-        with self._run(run_id, doing="create", is_new=True) as directory:
-            self._root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._root.mkdir(mode=0o700, exist_ok=True)
-            self._clear_leftovers()
-            made = self._root / f"{_NEW_PREFIX}{run_id}-{secrets.token_hex(8)}"
-            made.mkdir(mode=0o700)
-            try:
-                fill(made)
-                if instead:
-                    self.remove(run_id)
-                made.rename(directory)
-            except BaseException as error:  # also when it is interrupted, no half of a run is left
-                remove_tree(made)
-                if isinstance(error, OSError) and not instead and os.path.lexists(directory):
-                    raise taken from error
-                raise
-            flush_directory(self._root)
-        return directory
+        """The file of the database, or its address without a password."""
+        return self.database.name
 
     def directory(self, run_id: str) -> Path:
-        """Where the files of a run are on this machine."""
-        with self._run(run_id, doing="find") as directory:
-            return directory
+        """Return the directory of a run on this machine, which may not exist. Raise RunNotFound."""
+        self._check_exists(run_id)
+        return self._directory(run_id)
 
-    fetched = directory
+    def _directory(self, run_id: str) -> Path:
+        return self._root / checked_name(run_id)
 
-    def save(self, run: RunRecord, *events: PipelineEvent) -> None:
-        """Store the state atomically and durably, then add to the journal; the caller holds the lock."""
-        data = state_of(run)
-        with self._run(run.run_id, doing="write") as directory:
-            replace_file(directory / STATE, data)
-            if events:
-                _append(directory / JOURNAL, b"".join(line_of(event) for event in events))
+    @persistent
+    def _check_exists(self, run_id: str) -> None:
+        if not self.database.select("SELECT 1 FROM runs WHERE run_id = ?", (checked_name(run_id),)):
+            raise not_found(run_id)
 
+    def create(self, run: RunRecord, files: Mapping[str, Content] = _NO_FILES) -> Path:
+        """Store a new run with its files, and return its directory. Raise StoreError if its name is taken."""
+        directory = self._directory(run.run_id)
+        save = self._new_save(run, (), files)
+        is_new = self.database.persist(lambda: self._create(save))
+        if not is_new:
+            raise name_taken(run.run_id, self.name)
+        # The directory may be left from a run of the same name that was removed on another machine.
+        remove_tree(directory)
+        self.write_copies(run.run_id)
+        return directory
+
+    def _create(self, save: _Save) -> bool:
+        now = self.database.clock()
+        with self.database.writing(_about(save.run_id)) as connection:
+            row = connection.execute("SELECT save FROM runs WHERE run_id = ?", (save.run_id,)).fetchone()
+            if row is not None:
+                # It is ours if it was stored, and only the reply was lost.
+                return bool(row[0] == save.token)
+            statement = "INSERT INTO runs (run_id, save, state) VALUES (?, ?, ?)"
+            connection.execute(statement, (save.run_id, save.token, save.state))
+            _put_files(connection, save, now)
+        return True
+
+    def save(self, run: RunRecord, *events: PipelineEvent, files: Mapping[str, Content] = _NO_FILES) -> None:
+        """Store the state, new events and files in one transaction. Raise RunBusy if the lock is not ours."""
+        directory = self._directory(run.run_id)
+        save = self._new_save(run, events, files)
+        self.database.persist(lambda: self._save(save))
+        lines = [f"{unpack(event)}\n" for event in save.events]
+        append_copy(directory / JOURNAL, _encoded("".join(lines)))
+        write_copy(directory / STATE, [_state_copy(save.state)])
+
+    def _new_save(self, run: RunRecord, events: Sequence[PipelineEvent], files: Mapping[str, Content]) -> _Save:
+        contents: dict[str, tuple[bytes, Content]] = {}
+        for name, content in files.items():
+            try:
+                contents[checked_path(name, run.run_id)] = (digest_of(content), content)
+            except OSError as error:
+                message = f"cannot store the file {name} of the run {run.run_id}: {error.strerror or error}"
+                raise StoreError(message, hint="check the directory of the run, and resume it") from error
+        return _Save(
+            run_id=checked_name(run.run_id),
+            token=secrets.token_hex(8),
+            state=pack(state_text(run)),
+            events=tuple(pack(to_json(event)) for event in events),
+            files=contents,
+        )
+
+    def _save(self, save: _Save) -> None:
+        now = self.database.clock()
+        with self.database.writing(_about(save.run_id)) as connection:
+            row = connection.execute("SELECT save FROM runs WHERE run_id = ?", (save.run_id,)).fetchone()
+            if row is None:
+                raise not_found(save.run_id)
+            if row[0] == save.token:
+                # It was stored, and only the reply was lost.
+                return
+            self._check_lease(connection, save.run_id)
+            statement = "UPDATE runs SET save = ?, state = ? WHERE run_id = ?"
+            connection.execute(statement, (save.token, save.state, save.run_id))
+            _add_events(connection, save)
+            _put_files(connection, save, now)
+
+    def _check_lease(self, connection: Connection, run_id: str) -> None:
+        """Raise RunBusy unless the lock is ours. Without a lock, no other process may hold one."""
+        lease = read_lease(connection, _about(run_id))
+        owner = None if lease is None else lease.owner
+        if owner != self._held.get(run_id):
+            raise lost(run_id, lease, host=self._host)
+
+    @persistent
     def load(self, run_id: str) -> RunRecord:
-        """The last state of a run. Raises StoreError when a newer codeloupe wrote it."""
-        path = self._path(run_id) / STATE
-        with self._run(run_id, doing="read"):
-            try:
-                run = run_of(read_file(path))
-            except FileNotFoundError as error:
-                raise StoreError(f"the run {run_id} has no state: {path} does not exist", hint=_GONE) from error
-            except Unreadable as error:
-                raise unreadable_state(run_id, error, str(path)) from error
-        if run.run_id != run_id:
-            message = f"the directory of the run {run_id} contains the state of another run, {run.run_id!r} ({path})"
-            raise StoreError(message, hint="rename the directory back")
-        return run
+        """Return the last state of a run. Raise StoreError if it is damaged or from a newer codeloupe."""
+        return read_state(run_id, self._state(run_id), self.name)
 
+    def _state(self, run_id: str) -> bytes:
+        rows = self.database.select("SELECT state FROM runs WHERE run_id = ?", (checked_name(run_id),))
+        if not rows:
+            raise not_found(run_id)
+        return bytes(rows[0][0])
+
+    @persistent
     def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
-        """What happened, the oldest first, with a note for what cannot be read; a torn last line was never written."""
-        with self._run(run_id, doing="read the journal of") as directory:
-            try:
-                data = read_file(directory / JOURNAL)
-            except FileNotFoundError:
-                return ()
-        return events_of(data.split(b"\n")[:-1])
+        """Return the events of a run, the oldest first, with a note for each that cannot be read."""
+        self._check_exists(run_id)
+        rows = self.database.select("SELECT payload FROM run_events WHERE run_id = ? ORDER BY position", (run_id,))
+        return read_events(row[0] for row in rows)
 
+    @persistent
     def list(self) -> tuple[tuple[RunRecord, ...], Mapping[str, str]]:
-        """All runs, the newest first, and those that cannot be read, each with the reason."""
-        runs: list[RunRecord] = []
+        """Return all runs, the newest first, and the runs that cannot be read, each with the reason."""
+        found: list[RunRecord] = []
         problems: dict[str, str] = {}
-        for name in self._names():
+        for run_id, state in self.database.select("SELECT run_id, state FROM runs ORDER BY run_id"):
             try:
-                runs.append(self.load(name))
-            except (RunNotFound, StoreError) as error:
-                # A run that was removed meanwhile is no problem.
-                if not isinstance(error, RunNotFound) or os.path.lexists(self._root / name):
-                    problems[name] = error.message
-        return tuple(sorted(runs, key=lambda run: (run.started_at, run.run_id), reverse=True)), problems
+                found.append(read_state(run_id, state, self.name))
+            except StoreError as error:
+                problems[run_id] = error.message
+        found.sort(key=lambda run: (run.started_at, run.run_id), reverse=True)
+        return tuple(found), problems
 
+    @persistent
     def matching(self, prefix: str) -> tuple[str, ...]:
-        """The ids of runs that begin so, sorted, readable or not."""
-        return tuple(name for name in self._names() if _RUN_ID.fullmatch(name) and name.startswith(prefix))
+        """Return the ids of runs with a prefix, sorted, readable or not."""
+        statement = "SELECT run_id FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY run_id"
+        rows = self.database.select(statement, (len(prefix), prefix))
+        return tuple(row[0] for row in rows)
 
+    @persistent
+    def file_names(self, run_id: str) -> tuple[str, ...]:
+        """Return the names of the stored files of a run, sorted."""
+        rows = self.database.select("SELECT path FROM run_files WHERE run_id = ? ORDER BY path", (run_id,))
+        return tuple(os.fsdecode(row[0]) for row in rows)
+
+    @persistent
+    def read_file(self, run_id: str, name: str) -> bytes | None:
+        """Return the content of a stored file, or None if the run has no such file."""
+        digest = self._digest(run_id, name)
+        return None if digest is None else b"".join(read_blob(self.database, digest))
+
+    def _digest(self, run_id: str, name: str) -> bytes | None:
+        statement = "SELECT digest FROM run_files WHERE run_id = ? AND path = ?"
+        rows = self.database.select(statement, (run_id, path_key(name)))
+        return bytes(rows[0][0]) if rows else None
+
+    @persistent
+    def copy_file(self, run_id: str, name: str, target: Path) -> None:
+        """Write a stored file to a path, chunk by chunk. Raise OSError, and StoreError if it is not stored."""
+        digest = self._digest(run_id, name)
+        if digest is None:
+            raise StoreError(f"the run {run_id} has no file {name!r}", hint="start a new run")
+        with target.open("wb") as stream:
+            stream.writelines(read_blob(self.database, digest))
+
+    @persistent
+    def has_copies(self, run_id: str) -> bool:
+        """Return whether the directory of a run has the copies of its last save."""
+        return has_copy(self._directory(run_id) / STATE, _state_copy(self._state(run_id)))
+
+    @persistent
+    def write_copies(self, run_id: str) -> None:
+        """Write all copies for people. A copy that cannot be written is a warning in the log."""
+        directory = self._directory(run_id)
+        for name in self.file_names(run_id):
+            digest = self._digest(run_id, checked_path(name, run_id))
+            if digest is not None and not name.startswith(f"{TREES_FOLDER}/"):
+                write_copy(directory / name, read_blob(self.database, digest))
+        lines = [f"{to_json(event)}\n" for event in self.journal(run_id)]
+        write_copy(directory / JOURNAL, [_encoded("".join(lines))])
+        # The state is last: it says that all copies are there.
+        write_copy(directory / STATE, [_state_copy(self._state(run_id))])
+
+    @persistent
     def put_approval(self, run_id: str, approval: Approval) -> None:
-        """Leave a person's answer for a run, also while another process holds the lock."""
-        with self._run(run_id, doing="store an answer for") as directory:
-            data = line_of(approval)
-            with suppress(FileExistsError):
-                (directory / APPROVALS).mkdir(0o700)
-            replace_file(approval_file(directory, approval.stage), data)
+        """Store a person's answer for a run, in the place of an earlier one."""
+        self._check_exists(run_id)
+        with self.database.writing(_about(run_id)) as connection:
+            connection.execute(
+                "INSERT INTO run_approvals (run_id, stage, payload) VALUES (?, ?, ?)"
+                " ON CONFLICT (run_id, stage) DO UPDATE SET payload = excluded.payload",
+                (run_id, stage_key(approval.stage), approval_bytes(approval)),
+            )
 
+    @persistent
     def left_approval(self, run_id: str, stage: str) -> Approval | None:
-        """Return the answer that was left on a stage, without taking it; None when there is none."""
-        with self._run(run_id, doing="read the answer for") as directory:
-            try:
-                return from_json(Approval, read_json(read_file(approval_file(directory, stage))))
-            except FileNotFoundError:
-                return None
-            except Unreadable as error:
-                raise Unreadable(f"cannot read the answer on {stage!r} ({error})") from error
+        """Return the answer on a stage and leave it stored, or None."""
+        statement = "SELECT payload FROM run_approvals WHERE run_id = ? AND stage = ?"
+        rows = self.database.select(statement, (checked_name(run_id), stage_key(stage)))
+        return read_approval(rows[0][0], run_id, stage) if rows else None
 
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
-        """The answer that was left on a stage, which is then gone, readable or not; None when there is none."""
-        with self._run(run_id, doing="read the answer for") as directory:
-            try:
-                file = approval_file(directory, stage)
-                # Renamed before it is read: a newer answer that comes meanwhile is not lost with this one.
-                ours = file.rename(file.with_name(f".taken.{secrets.token_hex(8)}"))
-            except FileNotFoundError:
-                return None
-            try:
-                approval = from_json(Approval, read_json(read_file(ours)))
-            except Unreadable as error:
-                raise Unreadable(f"cannot read the answer on {stage!r} ({error})") from error
-            finally:
-                with suppress(OSError):  # whatever cannot be removed has lost its name
-                    ours.unlink()
-            if approval.stage != stage:
-                raise Unreadable(f"the answer on {stage!r} is about {approval.stage!r}")
-            return approval
+        """Return the answer on a stage and remove it, or None."""
+        # A run that waits for a person asks often, so it only reads while there is no answer.
+        if not self._has_approval(run_id, stage):
+            return None
+        # If a transaction was stored and only its reply was lost, the next try finds nothing, and this is the answer.
+        taken: list[bytes] = []
+        self.database.persist(lambda: self._take_approval(run_id, stage, taken))
+        return read_approval(taken[-1], run_id, stage) if taken else None
+
+    @persistent
+    def _has_approval(self, run_id: str, stage: str) -> bool:
+        statement = "SELECT 1 FROM run_approvals WHERE run_id = ? AND stage = ?"
+        if self.database.select(statement, (checked_name(run_id), stage_key(stage))):
+            return True
+        self._check_exists(run_id)
+        return False
+
+    def _take_approval(self, run_id: str, stage: str, taken: MutableSequence[bytes]) -> None:
+        where = "FROM run_approvals WHERE run_id = ? AND stage = ?"
+        values = (run_id, stage_key(stage))
+        with self.database.writing(_about(run_id)) as connection:
+            row = connection.execute(f"SELECT payload {where}", values).fetchone()
+            if row is not None:
+                taken.append(bytes(row[0]))
+                connection.execute(f"DELETE {where}", values)
 
     @contextmanager
     def lock(self, run_id: str) -> Iterator[None]:
-        """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""
-        with ExitStack() as held:
-            with self._run(run_id, doing="lock") as directory:
-                descriptor = open_file(directory / LOCK, os.O_RDWR | os.O_CREAT)
-                held.callback(os.close, descriptor)
-                _wait_for_lock(run_id, descriptor)
-                # The file may have been removed, with the run or alone, before its lock was ours.
-                if not os.fstat(descriptor).st_nlink or not (directory / LOCK).exists():
-                    raise RunNotFound(f"the run {run_id} was just removed", hint=_LIST)
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
-                # While the lock is held: whoever gets it next writes its own name.
-                held.callback(os.ftruncate, descriptor, 0)
-                for left in directory.glob(f".{STATE}.*"):  # by a crash on the way to a state
-                    with suppress(OSError):
-                        left.unlink()
+        """Hold the right to work on a run; it ends with this process. Raise RunBusy, which names the holder."""
+        owner = str(Owner.here())
+        other = self.database.persist(lambda: self._take_lock(run_id, owner))
+        if other is not None:
+            raise busy(run_id, other, host=self._host)
+        self._held[run_id] = owner
+        over = threading.Event()
+        renewing = threading.Thread(target=self._renew_lock, args=(run_id, owner, over), daemon=True)
+        renewing.start()
+        try:
             yield
+        finally:
+            over.set()
+            # It may be waiting for a server that is unreachable. To renew a lease that was released changes nothing.
+            renewing.join(5.0)
+            del self._held[run_id]
+            self._release_lock(run_id, owner)
 
+    def _take_lock(self, run_id: str, owner: str) -> Lease | None:
+        self._check_exists(run_id)
+        now = self.database.clock()
+        with self.database.writing(_about(run_id)) as connection:
+            return take_lease(connection, _about(run_id), owner, now=now, seconds=self._lease_seconds)
+
+    def _renew_lock(self, run_id: str, owner: str, over: threading.Event) -> None:
+        is_ours = True
+        while is_ours and not over.wait(self._lease_seconds / 3):
+            # The server may be reachable again before the lease expires.
+            with suppress(StoreError):
+                now = self.database.clock()
+                with self.database.writing(_about(run_id)) as connection:
+                    is_ours = renew_lease(connection, _about(run_id), owner, now=now, seconds=self._lease_seconds)
+
+    def _release_lock(self, run_id: str, owner: str) -> None:
+        # A lease that cannot be released expires.
+        with suppress(StoreError), self.database.writing(_about(run_id)) as connection:
+            release_lease(connection, _about(run_id), owner)
+
+    @persistent
     def holder(self, run_id: str) -> Holder | None:
-        """The process that works on a run just now, or None when none does."""
-        with self._run(run_id, doing="check the lock of") as directory:
-            try:
-                descriptor = open_file(directory / LOCK, os.O_RDONLY)
-            except FileNotFoundError:
-                return None
-            try:
-                return None if try_lock(descriptor, fcntl.LOCK_SH) else _read_holder(descriptor)
-            finally:
-                os.close(descriptor)
+        """Return the process that works on a run, or None."""
+        self._check_exists(run_id)
+        with self.database.reading() as connection:
+            lease = read_lease(connection, _about(run_id))
+        if lease is None or not lease.holds(self.database.clock()):
+            return None
+        return holder_of(lease, host=self._host)
 
     def remove(self, run_id: str) -> int:
-        """Remove a run with all its files; how many bytes they had. Raises RunBusy while a process works on it."""
-        directory = self._path(run_id)
-        files = (Path(folder, name) for folder, _, names in os.walk(directory) for name in names)
-        size = sum(file.lstat().st_size for file in files if os.path.lexists(file))
-        with self.lock(run_id), self._run(run_id, doing="remove"):
-            # Out of the way at once, so that a removal that is cut short leaves no half of a run.
-            remove_tree(directory.rename(self._root / f"{_REMOVED_PREFIX}{run_id}-{secrets.token_hex(8)}"))
-            self._clear_leftovers()
+        """Remove a run, its directory here, and contents that no other run has; return the freed bytes."""
+        with self.lock(run_id):
+            size = self.database.persist(lambda: self._remove(run_id))
+        directory = self._directory(run_id)
+        try:
+            remove_tree(directory)
+        except OSError as error:
+            message = f"the run {run_id} was removed, but not its directory {directory}: {error.strerror or error}"
+            raise StoreError(message, hint="remove that directory yourself") from error
         return size
 
-    def _clear_leftovers(self) -> None:
-        """Remove what processes that died left of runs that they made or removed. Raises nothing: it is tried again."""
-        with suppress(OSError), os.scandir(self._root) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    # To make a run takes a moment.
-                    is_old = entry.stat(follow_symlinks=False).st_mtime < time.time() - 3_600
-                    is_left = entry.name.startswith(_REMOVED_PREFIX) or (is_old and entry.name.startswith(_NEW_PREFIX))
-                    if is_left and entry.is_dir(follow_symlinks=False):
-                        remove_tree(Path(entry.path))
-
-    def _names(self) -> tuple[str, ...]:
-        try:
-            return tuple(sorted(path.name for path in self._root.iterdir() if not path.name.startswith(".")))
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            hint = "check that path and its permissions, or set CODELOUPE_HOME to another directory"
-            raise StoreError(f"cannot list the runs in {self._root}: {error.strerror or error}", hint=hint) from error
-
-    def _path(self, run_id: str) -> Path:
-        return self._root / checked_name(run_id)
-
-    @contextmanager
-    def _run(self, run_id: str, *, doing: str, is_new: bool = False) -> Iterator[Path]:
-        """The directory of a run; whatever fails in the block becomes a StoreError."""
-        path = self._path(run_id)
-        try:
-            if not is_new and not os.path.lexists(path):
-                raise not_found(run_id)
-            yield path if is_new else _checked_directory(path)
-        except (OSError, ValueError) as error:
-            reason, hint = str(error), _BUG
-            if isinstance(error, Unreadable):
-                hint = "check what it is, and move it away"
-            elif isinstance(error, OSError):
-                reason = error.strerror or reason
-                hint = "check that path, its permissions and the free disk space"
-            raise StoreError(f"cannot {doing} the run {run_id}: {reason} ({path})", hint=hint) from error
+    def _remove(self, run_id: str) -> int:
+        with self.database.writing(_about(run_id)) as connection:
+            rows = connection.execute("SELECT digest FROM run_files WHERE run_id = ?", (run_id,)).fetchall()
+            connection.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+            return remove_unused_blobs(connection, [bytes(row[0]) for row in rows])
 
 
-def checked_name(run_id: str) -> str:
-    """The name of a run. Raises RunNotFound for what can be none, such as one that leads to another directory."""
-    if not _RUN_ID.fullmatch(run_id):
-        message = f"{run_id!r} is not a valid run name: a letter or digit, then letters, digits, '-', '_' and '.'"
-        raise RunNotFound(message, hint=_LIST)
-    return run_id
+def _about(run_id: str) -> str:
+    """Return the name of a run's lease; transactions about it run one at a time."""
+    return f"run {run_id}"
 
 
-def not_found(run_id: str) -> RunNotFound:
-    """Return the error for a run that does not exist."""
-    return RunNotFound(f"there is no run {run_id}", hint=_LIST)
+def _add_events(connection: Connection, save: _Save) -> None:
+    if not save.events:
+        return
+    statement = "SELECT coalesce(max(position), 0) FROM run_events WHERE run_id = ?"
+    last = connection.execute(statement, (save.run_id,)).fetchone()[0]
+    rows = [(save.run_id, last + number, event) for number, event in enumerate(save.events, start=1)]
+    connection.executemany("INSERT INTO run_events (run_id, position, payload) VALUES (?, ?, ?)", rows)
 
 
-def name_taken(run_id: str, place: str) -> StoreError:
-    """Return the error for a new run whose name is taken."""
-    return StoreError(f"the run {run_id} already exists ({place})", hint="use another name, or `remove` that run")
+def _put_files(connection: Connection, save: _Save, now: float) -> None:
+    """Store files of a run, and remove contents that they replace."""
+    replaced: list[bytes] = []
+    # By digest, in one order, so that two transactions never wait for each other.
+    for name, (digest, content) in sorted(save.files.items(), key=lambda file: file[1][0]):
+        put_blob(connection, digest, content, now=now)
+        values = (save.run_id, path_key(name))
+        row = connection.execute("SELECT digest FROM run_files WHERE run_id = ? AND path = ?", values).fetchone()
+        if row is not None:
+            replaced.append(bytes(row[0]))
+        connection.execute(
+            "INSERT INTO run_files (run_id, path, digest) VALUES (?, ?, ?)"
+            " ON CONFLICT (run_id, path) DO UPDATE SET digest = excluded.digest",
+            (*values, digest),
+        )
+    remove_unused_blobs(connection, replaced)
 
 
-def busy(run_id: str, holder: Holder, *, is_ours: bool) -> RunBusy:
-    """Return the error for a run that another process, or another part of this one, is working on."""
-    if is_ours:
-        return RunBusy(f"this process is already working on the run {run_id}", hint="wait until it ends")
-    hint = f"`codeloupe pipeline status {run_id} --follow` shows its progress; wait, or stop that process"
-    return RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
+def _state_copy(state: bytes) -> bytes:
+    return _encoded(f"{unpack(state)}\n")
 
 
-def unreadable_state(run_id: str, error: Unreadable, place: str) -> StoreError:
-    """Return the error for a state that is damaged or from a newer version."""
-    is_newer = isinstance(error, FromNewerVersion)
-    what, hint = ("cannot be read", "use the newer codeloupe") if is_newer else ("is damaged", _GONE)
-    return StoreError(f"the state of the run {run_id} {what}: {error} ({place})", hint=hint)
-
-
-def events_of(lines: Iterable[bytes | str]) -> tuple[PipelineEvent, ...]:
-    """A journal, with a note for each line that cannot be read."""
-    events: list[PipelineEvent] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            event = from_json(PipelineEvent, read_json(line))
-        except Unreadable as error:
-            last = events[-1].at if events else datetime.fromtimestamp(0, UTC)
-            message = f"line {number} of the journal cannot be read: {error}"
-            event = PipelineEvent(at=last, kind="note", message=message)
-        events.append(event)
-    return tuple(events)
-
-
-def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write files of a run, by their names below its directory. Raises OSError."""
-    for name, data in files.items():
-        file = directory / name
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(file, data)
-
-
-def line_of(value: object) -> bytes:
-    """A record as a line of a file. Raises ValueError."""
-    return to_json(value).encode("utf-8", "surrogatepass") + b"\n"
-
-
-def run_of(data: bytes | str) -> RunRecord:
-    """Return the run of a state. Raise Unreadable."""
-    document = read_json(data)
-    version = document.get("version")
-    if type(version) is not int or version < 1:
-        raise Unreadable("it has no version, so it is not the state of a run")
-    if version > VERSION:
-        raise FromNewerVersion(f"a newer codeloupe wrote it (version {version}, this version reads {VERSION})")
-    return from_json(RunRecord, document)
-
-
-def state_of(run: RunRecord) -> bytes:
-    """Return a state in the format of its file. Raise StoreError."""
-    try:
-        return line_of(run)
-    except ValueError as error:
-        raise StoreError(f"cannot write the state of the run {run.run_id}: {error}", hint=_BUG) from error
-
-
-def _checked_directory(path: Path) -> Path:
-    if not stat.S_ISDIR(path.lstat().st_mode):
-        raise Unreadable("it is not a directory")
-    return path
-
-
-def approval_file(directory: Path, stage: str) -> Path:
-    """Where the answer on a stage is, in a folder that is there. Raises OSError."""
-    # A stage may have any name, a file may not.
-    name = hashlib.sha256(stage.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return _checked_directory(directory / APPROVALS) / f"{name}.json"
-
-
-def _wait_for_lock(run_id: str, descriptor: int) -> None:
-    # Who works on a run says so in the lock file at once. Somebody who only looks whether it is free says nothing, and
-    # has the lock for an instant, which is longer on a busy machine.
-    tries = 0
-    while not try_lock(descriptor):
-        tries += 1
-        if tries > (10 if os.fstat(descriptor).st_size else 150):
-            holder = _read_holder(descriptor)
-            raise busy(run_id, holder, is_ours=holder.process_id == os.getpid())
-        time.sleep(0.03)
-
-
-def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open file at once, or not at all; whether it is locked."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _read_holder(descriptor: int) -> Holder:
-    try:
-        return msgspec.json.decode(os.pread(descriptor, 1_000, 0), type=Holder)
-    except (OSError, msgspec.DecodeError):
-        return Holder()
-
-
-def open_file(file: Path, flags: int) -> int:
-    """The descriptor of a regular file, made for this user alone when the flags say so. Raises Unreadable."""
-    if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
-        raise Unreadable(f"{file.name} is not a regular file")
-    return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode=0o600)
-
-
-def read_file(file: Path) -> bytes:
-    """A file that this store has written. Raises OSError, or Unreadable for what it has not."""
-    with os.fdopen(open_file(file, os.O_RDONLY), "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size > _LARGEST_FILE_BYTES:
-            raise Unreadable(f"{file.name} has {size:,} bytes, more than the limit of {_LARGEST_FILE_BYTES:,}")
-        return stream.read()
-
-
-def _append(file: Path, lines: bytes) -> None:
-    """Add lines to the journal durably, after the last whole one: what a crash cut off is removed."""
-    with os.fdopen(open_file(file, os.O_RDWR | os.O_CREAT), "r+b") as stream:
-        size = stream.seek(0, os.SEEK_END)
-        if size and os.pread(stream.fileno(), 1, size - 1) != b"\n":
-            stream.seek(0)
-            stream.truncate(stream.read(_LARGEST_FILE_BYTES).rfind(b"\n") + 1)
-            stream.seek(0, os.SEEK_END)
-        stream.write(lines)
-        stream.flush()
-        os.fsync(stream.fileno())
-    if not size:
-        flush_directory(file.parent)
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

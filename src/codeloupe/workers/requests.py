@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 from typing import Any
 
 from codeloupe.commits.queries import describe, with_whole_days
 from codeloupe.config.files import repository_root
-from codeloupe.config.loading import LoadedSettings, OriginKind
+from codeloupe.config.loading import LoadedSettings, OriginKind, user_settings
 from codeloupe.config.schema import USER_KEYS, plain_values
 from codeloupe.errors import UsageError
 from codeloupe.git.command import try_git
@@ -17,6 +18,7 @@ from codeloupe.git.pull_request import RemoteAddress, locate_pull_request, parse
 from codeloupe.git.repository import Repository, open_repository, origin_url
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.agent import Priority
+from codeloupe.model.pipeline import RunRecord
 from codeloupe.model.scope import CommitScope, PullRequestScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitQuery, SweepPart
 from codeloupe.store.history import name_work_tree
@@ -122,6 +124,19 @@ async def ask_for_commits(
     ]
     queue.ask(*jobs, priority=Priority.SWEEP)
     return sweep_id, len(jobs)
+
+
+def queue_run(queue: JobQueue, run: RunRecord, *, accept_changes: bool = False) -> int:
+    """Queue a pipeline run for a worker, which continues it until it ends or waits for a person; return the job."""
+    job = Job(
+        kind=JobKind.PIPELINE,
+        repository=run.origin,
+        description=f"run {run.run_id} of the pipeline {run.pipeline}",
+        tenant=user_settings(os.environ).team or "",
+        run_id=run.run_id,
+        accept_changes=accept_changes,
+    )
+    return queue.ask(job, priority=Priority.PERSON)[0]
 
 
 def _work_tree(repo: Path) -> str:

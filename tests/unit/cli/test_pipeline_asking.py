@@ -63,9 +63,7 @@ async def until(met: Callable[[], bool]) -> None:
 def with_asker(terminal: Terminal, use: Callable[[TerminalAsker], Awaitable[Approval | None]]) -> Approval | None:
     store = open_store()
     if not store.matching("00000001"):
-        diff = store.create(run(1, WAITS)) / "stages" / "write" / "attempt-1" / "diff.patch"
-        diff.parent.mkdir(parents=True)
-        diff.write_text(DIFF)
+        store.create(run(1, WAITS), {"stages/write/attempt-1/diff.patch": DIFF.encode()})
     with terminal.as_ours(), PipelineDisplay(stream=sys.stderr, mode=ProgressMode.PLAIN) as display:
         display.watch(run(1, WAITS), event(kind="approval_wanted"))
 

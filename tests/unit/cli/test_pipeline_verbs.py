@@ -4,6 +4,7 @@ import json
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -15,7 +16,7 @@ from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.pipelines.run import RunOptions
 from codeloupe.reports.pipeline_json import list_schema, run_schema
-from codeloupe.store.runs import DirectoryRunStore
+from codeloupe.store.runs import DatabaseRunStore
 from codeloupe.testing import ScriptedAgent, Text
 from codeloupe.testing.agent import AgentStep
 from tests.rows import each
@@ -27,9 +28,9 @@ NAME = "00000001"
 
 
 @pytest.fixture
-def store() -> DirectoryRunStore:
+def store() -> DatabaseRunStore:
     opened = open_store()
-    assert isinstance(opened, DirectoryRunStore)
+    assert isinstance(opened, DatabaseRunStore)
     return opened
 
 
@@ -40,7 +41,7 @@ def waiting(number: int = 1) -> RunRecord:
 
 
 class TestStatus:
-    def test_the_newest_run_is_shown_as_a_tree(self, store: DirectoryRunStore, call: Call) -> None:
+    def test_the_newest_run_is_shown_as_a_tree(self, store: DatabaseRunStore, call: Call) -> None:
         store.create(run(1))
         store.create(waiting(2))
         ended = call("status")
@@ -50,7 +51,7 @@ class TestStatus:
         assert "codeloupe pipeline approve 00000002 write --resume" in ended.out
         assert call("status", "00000002").out == call("status", "last").out == ended.out
 
-    def test_programs_get_a_document_that_fits_the_schema(self, store: DirectoryRunStore, call: Call) -> None:
+    def test_programs_get_a_document_that_fits_the_schema(self, store: DatabaseRunStore, call: Call) -> None:
         directory = store.create(run(1, state=S.FAILED))
         (directory / "result").mkdir()
         assert json.loads(call("status", NAME, "--json").out)["result"] is None  # nothing was made
@@ -70,7 +71,7 @@ class TestStatus:
             assert (told["result"], told["patch"]) == (None, None)
 
     def test_a_run_whose_process_is_gone_is_interrupted_and_one_at_work_is_not(
-        self, store: DirectoryRunStore, call: Call
+        self, store: DatabaseRunStore, call: Call
     ) -> None:
         store.create(run(1, stage("write", S.GATING)))
         told = json.loads(call("status", NAME, "--json").out)
@@ -82,7 +83,7 @@ class TestStatus:
 
 
 class TestFinding:
-    def test_the_beginning_of_a_name_is_enough_where_it_names_one(self, store: DirectoryRunStore) -> None:
+    def test_the_beginning_of_a_name_is_enough_where_it_names_one(self, store: DatabaseRunStore) -> None:
         for name in ("20260314-0912-ab", "20260314-0912-cd", "20260315", "20260315-x"):
             store.create(run(1, run_id=name))
         assert find_run("20260314-0912-a") == "20260314-0912-ab"
@@ -93,20 +94,21 @@ class TestFinding:
         with pytest.raises(RunNotFound, match="no run '../../etc'"):
             find_run("../../etc")
 
-    def test_no_run_yet_says_how_to_make_the_first(self, store: DirectoryRunStore) -> None:
+    def test_no_run_yet_says_how_to_make_the_first(self, store: DatabaseRunStore) -> None:
         with pytest.raises(RunNotFound) as raised:
             find_run("last")
         assert "codeloupe pipeline run FILE" in raised.value.hint
-        (store.create(run(1)) / "run.json").unlink()
-        with pytest.raises(StoreError, match="no run can be read: the run 00000001 has no state"):
+        store.create(run(1))
+        store.database.change("UPDATE runs SET state = ?", (b"x",))
+        with pytest.raises(StoreError, match="no run can be read: the state of the run 00000001 is damaged"):
             find_run("last")
 
 
 class TestList:
-    def test_runs_stand_in_a_table_and_one_that_is_damaged_below(self, store: DirectoryRunStore, call: Call) -> None:
+    def test_runs_stand_in_a_table_and_one_that_is_damaged_below(self, store: DatabaseRunStore, call: Call) -> None:
         for number in (1, 2, 3):
             store.create(run(number))
-        (store.directory("00000003") / "run.json").write_bytes(b"\0" * 100)
+        store.database.change("UPDATE runs SET state = ? WHERE run_id = ?", (b"\0" * 100, "00000003"))
         with store.lock("00000001"):
             ended = call("list")
             told = json.loads(call("list", "--json").out)
@@ -117,7 +119,7 @@ class TestList:
         jsonschema.validate(told, list_schema())
         assert [(one["state"], one["busy"]) for one in told["runs"]] == [("interrupted", False), ("running", True)]
 
-    def test_more_than_are_shown_is_said(self, store: DirectoryRunStore, call: Call) -> None:
+    def test_more_than_are_shown_is_said(self, store: DatabaseRunStore, call: Call) -> None:
         for number in (1, 2, 3):
             store.create(run(number))
         ended = call("list", "--limit", "2")
@@ -127,7 +129,7 @@ class TestList:
 
 
 class TestAnswers:
-    def test_a_word_on_a_stopped_run_is_left_and_says_how_to_go_on(self, store: DirectoryRunStore, call: Call) -> None:
+    def test_a_word_on_a_stopped_run_is_left_and_says_how_to_go_on(self, store: DatabaseRunStore, call: Call) -> None:
         store.create(waiting())
         for decision in (Decision.APPROVE, Decision.REJECT):
             ended = call(decision.value, NAME, "write", "--note", "well done")
@@ -138,7 +140,7 @@ class TestAnswers:
             assert word is not None
             assert (word.decision, word.note) == (decision, "well done")
 
-    def test_a_process_that_waits_is_named_and_nothing_is_to_do(self, store: DirectoryRunStore, call: Call) -> None:
+    def test_a_process_that_waits_is_named_and_nothing_is_to_do(self, store: DatabaseRunStore, call: Call) -> None:
         store.create(waiting())
         with store.lock(NAME):
             ended = call("approve", NAME, "write", "--resume")
@@ -177,7 +179,7 @@ class TestAnswers:
         assert not (directory / "approvals").exists()
 
     @pytest.mark.defect("P5")
-    def test_a_stage_that_made_nothing_cannot_be_approved(self, store: DirectoryRunStore, call: Call) -> None:
+    def test_a_stage_that_made_nothing_cannot_be_approved(self, store: DatabaseRunStore, call: Call) -> None:
         empty = stage("write", S.AWAITING_APPROVAL, wants_approval="escalation", reason="no login")
         directory = store.create(run(1, empty, state=S.AWAITING_APPROVAL))
         for words in ([], ["--resume"]):
@@ -363,19 +365,19 @@ def test_a_program_gets_the_run_as_it_is_and_a_person_reads_only_what_stopped_it
 ) -> None:
     """The agent is asked once, and then nothing more can be written."""
     is_full: list[bool] = []
-    save = DirectoryRunStore.save
+    save = DatabaseRunStore.save
 
     def answer(_request: object) -> Text:
         is_full.append(True)
         return Text("An answer.")
 
-    def saved(self: DirectoryRunStore, run: RunRecord, *events: PipelineEvent) -> None:
+    def saved(self: DatabaseRunStore, run: RunRecord, *events: PipelineEvent, **files: Any) -> None:
         if is_full:
             raise StoreError("cannot write the run: No space left on device", hint="make room")
-        save(self, run, *events)
+        save(self, run, *events, **files)
 
     steps.append(answer)
-    monkeypatch.setattr(DirectoryRunStore, "save", saved)
+    monkeypatch.setattr(DatabaseRunStore, "save", saved)
     ended = call("run", written(Path.cwd(), ONE % ""), *words)
     assert ended.exit_code == 3
     assert "No space left on device" in ended.err

@@ -41,7 +41,7 @@ class Run:
         self.work.mkdir(parents=True)
 
     def begin(self) -> str:
-        return self.put(asyncio.run(self.store.beginning()), self.work)
+        return self.put(asyncio.run(self.store.beginning()).tree, self.work)
 
     def put(self, tree: str, directory: Path) -> str:
         asyncio.run(self.store.put(tree, directory))
@@ -103,7 +103,7 @@ class TestKeepAndPut:
         assert run.elsewhere(kept.tree) == held(run.work)
 
     def test_the_store_itself_is_never_emptied(self, run: Run) -> None:
-        tree, store = asyncio.run(run.store.beginning()), run.objects.parent
+        tree, store = asyncio.run(run.store.beginning()).tree, run.objects.parent
         for place in (store, store.parent, run.objects, run.objects / ".." / ".." / "store.git"):
             with pytest.raises(WorkspaceError, match="that would delete"):
                 run.put(tree, place)
@@ -112,7 +112,7 @@ class TestKeepAndPut:
     def test_several_workspaces_at_once_do_not_meet(self, run: Run, tmp_path: Path) -> None:
         async def work_in(number: int) -> bool:
             place, copy = tmp_path / f"stage{number}", tmp_path / f"copy{number}"
-            await run.store.put(await run.store.beginning(), place)
+            await run.store.put((await run.store.beginning()).tree, place)
             fill(place, {f"{name}": f"{number * name}" for name in range(20)})
             kept, again = await asyncio.gather(run.store.keep(place), run.store.keep(place))
             await run.store.put(kept.tree, copy)
@@ -208,7 +208,7 @@ print(json.dumps([kept.tree, dict(kept.left_out)]))
         assert set(kept.left_out.values()) == {"a path that is too long, or more than 200 folders deep"}
         assert len(kept.left_out) == 2
         files = (f"{deepest.relative_to(run.work)}/f", "good")
-        assert run.changed(asyncio.run(run.store.beginning()), kept.tree) == files
+        assert run.changed(asyncio.run(run.store.beginning()).tree, kept.tree) == files
 
     def test_too_much_that_is_new_is_refused(self, tmp_path: Path) -> None:
         run = Run(tmp_path, max_files=3, max_total_bytes=1000)
@@ -333,7 +333,7 @@ class TestWithARepository:
             repository.write(name, content)
         before = state_of(repository)
         kept = asyncio.run(run.store.keep(repository.path))
-        assert run.changed(asyncio.run(run.store.beginning()), kept.tree) == ("a.txt", "new")
+        assert run.changed(asyncio.run(run.store.beginning()).tree, kept.tree) == ("a.txt", "new")
         assert state_of(repository) == before
         # What the repository has is not written again: there are two new contents.
         (pack,) = (run.objects / "pack").glob("*.pack")
@@ -416,7 +416,7 @@ class Stages:
 
     def __init__(self, directory: Path, base: Files) -> None:
         self.run = Run(directory)
-        self.base = self.left(base, start=asyncio.run(self.run.store.beginning()))
+        self.base = self.left(base, start=asyncio.run(self.run.store.beginning()).tree)
 
     def left(self, files: Files, *, start: str | None = None) -> str:
         """The tree that a stage leaves which writes some files, and removes those with None for a content."""

@@ -15,8 +15,8 @@ from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
 from codeloupe.model import pipeline as model
 from codeloupe.model.agent import AgentRequest, PermissionMode, Usage
 from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, FailedTry, GateDefinition, OnFailure, RecoveryStep
-from codeloupe.pipelines.context import Joins
-from codeloupe.pipelines.engine import conclusion, given_up, ready, revived
+from codeloupe.pipelines.deciding import conclusion, given_up, ready, revived
+from codeloupe.pipelines.joins import Joins
 from codeloupe.pipelines.recovery import (
     Action,
     acceptable,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.errors import ConfigError, Crashed, OutputInvalid, Overloaded, TimedOut, WorkspaceError
+from codeloupe.errors import Crashed, OutputInvalid, Overloaded, TimedOut, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.model.agent import AgentLimits, AgentRequest
 from codeloupe.model.pipeline import CriticVerdict, Decision, RecoveryStep, StageState
@@ -239,8 +239,9 @@ def test_a_review_gate_does_not_count_an_answer_that_we_saved(
     assert "read-output.json" not in files_in(project.path)
 
 
-def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on_or_was_away(
-    project: GitRepository, tmp_path: Path
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_run_in_a_worktree_continues_from_its_commit_without_its_repository(
+    project: GitRepository, tmp_path: Path, is_there: bool
 ) -> None:
     stages = ({**WRITE, "gate": "approval"}, {"name": "next", "needs": "write"})
     cast = Cast({"write": [writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
@@ -248,11 +249,8 @@ def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on_or_was_away(
     assert ran.record.state is S.AWAITING_APPROVAL
     ran.say("write", Decision.APPROVE)
     project.commit_files({"later.py": "later = 1\n"})
-    moved = project.path.rename(tmp_path / "moved")
-    with pytest.raises(ConfigError, match="cannot continue") as caught:
-        resume(ran, cast)
-    assert caught.value.hint == "restore its repository"
-    moved.rename(project.path)
+    if not is_there:
+        project.path.rename(tmp_path / "moved")
     again = resume(ran, cast)
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["write", "next"])
     assert sorted(again.result()) == [".gitignore", "a.md", "a.py", "b.md", "docs/b.md"]
