@@ -60,7 +60,13 @@ from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, Any, RunRecord]]
 
 _A_FILE = "a pipeline's YAML file, or the folder of its pipeline.yaml (default: this folder)"
-_CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
+_CAN_BE_TRIED_AGAIN = (
+    StageState.AWAITING_APPROVAL,
+    StageState.FAILED,
+    StageState.INTERRUPTED,
+    StageState.COMPLETED,
+    StageState.WAITING_FOR_QUOTA,
+)
 _EPILOG = """\
 exit codes:
   0    completed
@@ -149,7 +155,7 @@ def configure(parser: Parser) -> None:
 def _add_running(parser: Parser) -> None:
     option(parser, "--agent", "NAME", "the agent for stages that name none")
     option(parser, "--model", "NAME", "the model for stages that name none")
-    flag(parser, "--no-wait", "stop if a person must decide, without asking")
+    flag(parser, "--no-wait", "stop if a person must decide, or until a quota resets")
     flag(parser, "--json", "print the final state as JSON")
     verbose = "log to stderr, and show every attempt in full"
     options.add_loudness(parser, verbose=verbose, quiet="print only the final state")
@@ -407,7 +413,7 @@ async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
         while True:
             display.run, holder = load_run(run_id)
             for stage in display.run.stages:
-                words = report.state_text(stage.state)
+                words = report.stage_text(stage)
                 if said.get(stage.name, words if stage.state is StageState.PENDING else "") != words:
                     display.tell(f"{stage.name}: {words}{f': {stage.reason}' if stage.reason else ''}")
                 said[stage.name] = words
@@ -534,7 +540,7 @@ def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusa
         known = ", ".join(stage.name for stage in run.stages)
         raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint)
     if stage.state not in states:
-        state = report.state_text(stage.state)
+        state = report.stage_text(stage)
         raise UsageError(f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {state}", hint=hint)
     return stage
 

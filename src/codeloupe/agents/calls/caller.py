@@ -125,6 +125,20 @@ class AgentCaller:
             )
         return self._limiters[agent.name]
 
+    def clock_of(self, agent: str) -> Timing:
+        """Return the clock of an agent that was asked, by its name."""
+        limiter = self._limiters.get(agent)
+        return self.timing if limiter is None else limiter.timing
+
+    def longest_pause(self) -> tuple[str, float] | None:
+        """Return the agent whose service has asked for the longest pause, and how many seconds of it are left."""
+        longest: tuple[str, float] | None = None
+        for name, limiter in self._limiters.items():
+            seconds = limiter.opens_at - limiter.timing.clock()
+            if seconds > 0 and (longest is None or seconds > longest[1]):
+                longest = name, seconds
+        return longest
+
     def variant(
         self,
         *,
