@@ -22,6 +22,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.git.changes import changed_between, identity, read_tree_state
 from codeloupe.git.repository import open_repository
 from codeloupe.model.agent import AgentRequest, Priority
+from codeloupe.model.limits import QuotaWait
 from codeloupe.model.ports import Agent
 from codeloupe.store import open_database
 from codeloupe.store.history import DatabaseHistory
@@ -117,19 +118,23 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         key_of: KeyOf | None = None,
         watch_files: WatchFiles | None = _watch,
         repo: Path | None = None,
+        quota_wait: QuotaWait | None = None,
     ) -> AgentCaller:
         """Return a caller under the limits that all calls share. Raise StoreError without a folder for the ledger.
 
         `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files`
         says which files a call changed, by git unless something else is given; None for a caller who finds out itself.
         `repo` is the repository whose budget pays; by default it is the one around the directory of each call.
+        Without `quota_wait` the setting `wait_for_quota` decides whether a call waits until a quota resets.
         """
+        if quota_wait is None:
+            quota_wait = QuotaWait.UNTIL_RESET if settings.wait_for_quota else QuotaWait.NO
         return self._shared(settings).variant(
             key_of=key_of,
             watch_files=watch_files,
             mask_prompts=settings.mask_prompts,
             fresh=fresh,
-            wait_for_quota=settings.wait_for_quota,
+            quota_wait=quota_wait,
             repo=self._repo or repo,
         )
 

@@ -54,7 +54,13 @@ from codeloupe.store.runs import Holder
 from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
 _A_FILE = "a pipeline's YAML file, or the folder of its pipeline.yaml (default: this folder)"
-_CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
+_CAN_BE_TRIED_AGAIN = (
+    StageState.AWAITING_APPROVAL,
+    StageState.FAILED,
+    StageState.INTERRUPTED,
+    StageState.COMPLETED,
+    StageState.WAITING_FOR_QUOTA,
+)
 _EPILOG = """\
 exit codes:
   0    completed
@@ -143,7 +149,7 @@ def configure(parser: Parser) -> None:
 def _add_running(parser: Parser) -> None:
     option(parser, "--agent", "NAME", "the agent for stages that name none")
     option(parser, "--model", "NAME", "the model for stages that name none")
-    flag(parser, "--no-wait", "stop if a person must decide, without asking")
+    flag(parser, "--no-wait", "stop if a person must decide, or until a quota resets")
     flag(parser, "--json", "print the final state as JSON")
     verbose = "log to stderr, and show every attempt in full"
     options.add_loudness(parser, verbose=verbose, quiet="print only the final state")
@@ -245,7 +251,7 @@ async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
         while True:
             display.run, holder = load_run(run_id)
             for stage in display.run.stages:
-                words = report.state_text(stage.state)
+                words = report.stage_text(stage)
                 if said.get(stage.name, words if stage.state is StageState.PENDING else "") != words:
                     display.tell(f"{stage.name}: {words}{f': {stage.reason}' if stage.reason else ''}")
                 said[stage.name] = words

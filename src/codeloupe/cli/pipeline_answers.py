@@ -153,6 +153,6 @@ def stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal
         known = ", ".join(stage.name for stage in run.stages)
         raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint)
     if stage.state not in states:
-        state = report.state_text(stage.state)
+        state = report.stage_text(stage)
         raise UsageError(f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {state}", hint=hint)
     return stage

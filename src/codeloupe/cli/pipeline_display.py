@@ -61,7 +61,7 @@ class PipelineDisplay(Display):
                 parts = [event.stage, "call failed" if was_asked else "", event.message]
             case "stage_state":
                 stage = next((stage for stage in run.stages if stage.name == event.stage), None)
-                state = "" if stage is None else report.state_text(stage.state)
+                state = "" if stage is None else report.stage_text(stage)
                 if stage is not None and stage.state is model.StageState.RUNNING and stage.attempts:
                     state = f"{state} {report.attempt_text(stage)}"
                 is_said = event.message and event.message == known and facts.get("state") in ("recovering", "pending")
@@ -103,9 +103,11 @@ class PipelineDisplay(Display):
             return "Starting"
         states = Counter(stage.state for stage in run.stages)
         waiting = states[model.StageState.AWAITING_APPROVAL]
+        paused = states[model.StageState.WAITING_FOR_QUOTA]
         parts = (
             f"{states[model.StageState.COMPLETED]}/{len(run.stages)} stages",
             f"{waiting} waiting for a person" if waiting else "",
+            f"{paused} waiting for a quota" if paused else "",
             report.spent_on(run.usage),
             duration(report.run_seconds(run, datetime.now(UTC))),
         )

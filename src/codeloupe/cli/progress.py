@@ -18,7 +18,7 @@ from codeloupe.model.change import Change
 from codeloupe.model.finding import Claim, Finding, Proof, Severity
 from codeloupe.model.review import Level
 from codeloupe.model.sweep import CommitReview
-from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_text
+from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_text, quota_text
 from codeloupe.system.untrusted import encodable, log_line
 
 if TYPE_CHECKING:
@@ -432,8 +432,7 @@ def _describe(event: agent.AgentEvent) -> str:  # noqa: C901 - one case for each
             cost = "" if usd is None else f", ${usd:.2f}"
             text = f"{event.input_tokens:,} tokens in, {event.output_tokens:,} out{cost}"
         case agent.QuotaEnded():
-            opens = f"opens again at {event.opens_at:%Y-%m-%d %H:%M %Z}" if event.opens_at else "opens again later"
-            text = f"its quota ended; it {opens}{', waiting for it' if event.waiting else ''}"
+            text = quota_text(event.opens_at, waiting=event.waiting)
         case agent.FellBack():
             text = f"takes over from {event.from_agent}: {event.reason}"
         case agent.DatabaseUnreachable() | agent.DatabaseReachable():

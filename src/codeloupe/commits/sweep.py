@@ -199,7 +199,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     if settings is None:
         configured = await configure(scope_of(query), repo=repo, environment=calls.environment)
         settings = configured.settings
-    settings = _for_sweep(settings)
+    settings = replace(_for_sweep(settings), wait_for_quota=True)
     repository = await open_repository(Path(repo))
     started_sweep = CommitSweep(
         sweep_id=uuid.uuid4().hex, description=describe(query), commits=(), summary="", exit_code=0, strict=strict

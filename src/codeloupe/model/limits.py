@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from msgspec import Struct
+
+
+class QuotaWait(Enum):
+    """Whether a call waits for a quota that is used up."""
+
+    NO = "no"
+    # The wait is part of the time of the call: a later reset is not waited for.
+    WITHIN_TIMEOUT = "within timeout"
+    # The time of the call begins again after the wait. Only the deadline of the run bounds it.
+    UNTIL_RESET = "until reset"
 
 
 class MonthlyBudget(Struct, frozen=True):

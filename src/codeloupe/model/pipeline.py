@@ -41,7 +41,8 @@ Decision = StrEnum("Decision", "APPROVE REJECT RETRY")
 # The state of a stage, or of a whole run. `pipelines.state` has the table of allowed transitions.
 StageState = StrEnum(
     "StageState",
-    "PENDING RUNNING GATING REWORKING RECOVERING AWAITING_APPROVAL COMPLETED FAILED CANCELLED INTERRUPTED",
+    "PENDING RUNNING GATING REWORKING RECOVERING WAITING_FOR_QUOTA AWAITING_APPROVAL COMPLETED FAILED CANCELLED"
+    " INTERRUPTED",
 )
 # Work is in progress, or was in progress when the process died.
 WORKING_STATES = frozenset({StageState.RUNNING, StageState.GATING, StageState.REWORKING, StageState.RECOVERING})
@@ -230,8 +231,8 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     stage retried, with `person_note`, the `attempts_before` and `failures_before` do not count towards the limits.
     `earlier` attempts were discarded. `built_on` is the tree of each needed stage by name, and the initial tree of the
     run under "". `parts` are digests of the definition at the time of the last attempt, and `outdated` lists the parts
-    that have changed since. `unanswered` counts requests in progress. `lost` is the cost of requests whose outcome will
-    never be known.
+    that have changed since. `unanswered` counts requests in progress. `lost` is the cost of requests without an answer.
+    A stage that waits for a quota continues at `quota_until`.
     """
 
     name: str
@@ -255,6 +256,7 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     outdated: tuple[str, ...] = ()
     unanswered: int = 0
     lost: Usage = Usage()
+    quota_until: Moment | None = None
 
     @property
     def usage(self) -> Usage:

@@ -28,7 +28,7 @@ from codeloupe.model.pipeline import (
 from codeloupe.pipelines.changes import parts_now
 from codeloupe.pipelines.execution import execute_stage, failure_usage
 from codeloupe.pipelines.recovery import Action, failed_try
-from codeloupe.pipelines.stage_work import StageWork, unused_answer
+from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
 from codeloupe.system.directories import temporary_directory
 
 _log = logging.getLogger(__name__)
@@ -57,6 +57,10 @@ class Attempts(StageWork):
             workspace = await self._ready_workspace(action)
             attempt = await self._call(action, workspace, answers)
         except (CodeloupeError, OSError) as error:
+            quota = quota_error(error)
+            if quota is not None:
+                self.wait_for_quota(quota)
+                return
             answer = answers[-1] if answers else None
             await self._fail(action, error, answer, workspace)
             return
@@ -79,6 +83,7 @@ class Attempts(StageWork):
             self.event("attempt_started", attempt=action.attempt, step=step, session=action.session),
             reason="",
             wants_approval="",
+            quota_until=None,
             started_at=record.started_at or datetime.now(UTC),
             parts=parts_now(self.stage, self.state.run.inputs),
             outdated=(),

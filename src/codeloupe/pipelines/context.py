@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import SpendingLimits
+from codeloupe.agents.calls.limiter import Timing
 from codeloupe.calls import StageKeys, trust_of
 from codeloupe.engine import review
-from codeloupe.errors import BudgetExhausted, PipelineError
+from codeloupe.errors import BudgetExhausted, PipelineError, RateLimited
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model import pipeline
 from codeloupe.model.agent import AgentRequest, AgentResult, AttemptStarted, PermissionMode
 from codeloupe.model.finding import Severity
+from codeloupe.model.limits import QuotaWait
 from codeloupe.model.pipeline import AttemptRecord, GateDefinition, GateKind, StageDefinition, StageRecord
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Review
@@ -31,6 +34,9 @@ AskPerson = Callable[[StageRecord, str], Awaitable[pipeline.Approval | None]]
 
 # An answer of an earlier stage that is longer than this is cut in a prompt.
 _MOST_ANSWER_CHARACTERS = 200_000
+# A quota without a known time of reset is tried again after this time.
+_UNKNOWN_QUOTA_SECONDS = 300.0
+LONGEST_QUOTA_SECONDS = 366 * 86_400.0
 
 
 class Context:
@@ -63,7 +69,11 @@ class Context:
         self.keys = StageKeys(agents.called, trust=trust_of(trusted=not agents.settings.untrusted))
         spending = spending_of(definition, state.run, agents.settings)
         self._of_reviews = agents.calls.part(agents.settings, spending, repo=agents.repo)
-        self._caller = self._of_reviews.caller(agents.settings, key_of=self.keys.key_of, watch_files=None)
+        # A call never waits for a quota itself, because the state of its stage shows that it waits.
+        self._caller = self._of_reviews.caller(
+            agents.settings, key_of=self.keys.key_of, watch_files=None, quota_wait=QuotaWait.NO
+        )
+        self._quota_clocks: dict[str, Timing] = {}
 
     @property
     def is_checkout(self) -> bool:
@@ -84,6 +94,32 @@ class Context:
     def budget_advice(self, stage: str) -> str:
         """Return advice for an agent that stopped at its budget; empty if no limit of ours set that budget."""
         return budget_advice(self.definition, self.state.run, self.agents.settings, stage)
+
+    def quota_reset(self, stage: str, error: RateLimited) -> datetime:
+        """Return when a stage that met a used-up quota continues: at its reset or, if that is unknown, soon."""
+        timing = self._caller.clock_of(error.agent)
+        self._quota_clocks[stage] = timing
+        seconds = error.retry_after_seconds
+        if seconds is None or not 0 <= seconds <= LONGEST_QUOTA_SECONDS:
+            seconds = _UNKNOWN_QUOTA_SECONDS
+        return timing.now() + timedelta(seconds=seconds)
+
+    def may_continue(self, stage: StageRecord) -> bool:
+        """Return whether a stage that waits for a quota can be started: this run waits, or the quota has reset."""
+        return self._waits or self._quota_seconds(stage) <= 0
+
+    async def wait_for_quota(self, stage: str) -> None:
+        """Wait until the quota of a stage has reset."""
+        timing = self._quota_clocks.get(stage, self._caller.timing)
+        seconds = self._quota_seconds(self.state.stage(stage))
+        if seconds > 0:
+            await timing.sleep(seconds + timing.chance())
+
+    def _quota_seconds(self, stage: StageRecord) -> float:
+        if stage.quota_until is None:
+            return 0.0
+        timing = self._quota_clocks.get(stage.name, self._caller.timing)
+        return (stage.quota_until - timing.now()).total_seconds()
 
     async def ask_stage(self, stage: StageDefinition, resumed: str, request: AgentRequest) -> AgentResult:
         """Return the answer of a stage's agent; `resumed` names the agent whose session is resumed."""
@@ -149,6 +185,7 @@ class Context:
             # The change is the agent's and not the user's, so nothing in it may suppress a finding.
             untrusted=True,
             keep_history=False,
+            wait_for_quota=False,
             on_incomplete="fail",
             fail_on=fail_on,
             experts=gate.experts or usual.experts,
@@ -158,11 +195,21 @@ class Context:
         async with self.workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
             try:
                 async with asyncio.timeout(gate.timeout_seconds):
-                    return await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
+                    found = await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
             except TimeoutError as error:
                 what = f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s"
                 hint = "raise the timeout of the gate, then retry the stage; finished reviews come from the ledger"
                 raise PipelineError(what, stage=task.stage, hint=hint) from error
+        self._refuse_quota(found)
+        return found
+
+    def _refuse_quota(self, found: Review) -> None:
+        """Raise RateLimited if a review is incomplete because a quota is used up."""
+        messages = [problem.message for problem in found.errors if problem.kind == "rate_limited"]
+        if found.complete or not messages:
+            return
+        agent, seconds = self._caller.longest_pause() or ("none", None)
+        raise RateLimited(messages[0], agent=agent, retry_after_seconds=seconds)
 
     async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> pipeline.Approval | None:
         """Return the decision of a person about a stage that waits, or None if there is none in time."""

@@ -1,7 +1,7 @@
 """A run from its record to its end: stages in the order of their needs, independent ones at the same time.
 
 The next step follows from the record alone, which is saved after every step. So a new engine on the same record
-continues a run that was killed. A stage that waits for a person only stops the stages that need it.
+continues a run that was killed. A stage that waits for a person or a quota only stops the stages that need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ from codeloupe.pipelines.stages import StageRun, answer_event, save_handwork
 from codeloupe.system.process import uninterrupted
 
 # A stage in another state is working with the trees that it began with.
-_AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.INTERRUPTED, StageState.AWAITING_APPROVAL)
+_AT_REST = (
+    StageState.COMPLETED,
+    StageState.PENDING,
+    StageState.INTERRUPTED,
+    StageState.WAITING_FOR_QUOTA,
+    StageState.AWAITING_APPROVAL,
+)
+# A person may ask for another attempt at once.
+_STOPPED = (StageState.INTERRUPTED, StageState.WAITING_FOR_QUOTA)
 
 
 class Engine:
@@ -45,7 +53,7 @@ class Engine:
         self._noted: set[str] = set()
 
     async def run(self) -> RunRecord:
-        """Continue until no stage can, and return the record: completed, failed, or waiting for a person.
+        """Continue until no stage can, and return the record: completed, failed, or waiting for a person or a quota.
 
         A run that has ended stays as it is, unless a person had a stage run again or accepted changes that add work.
         A cancellation, and any error that is not a stage's, is raised when every agent has ended and the record says
@@ -197,12 +205,13 @@ class Engine:
             state.move(state.stage(name), StageState.PENDING, reason="")
         self._interrupt_stages(lambda was: f"the process that ran it died while it was {was.value}")
         for stage in state.run.stages:
-            if stage.state is not StageState.INTERRUPTED:
+            if stage.state not in _STOPPED:
                 continue
             # Taken now, because later it would be taken for the answer to the next question.
             answer = self._take_retry(stage.name)
             if answer is not None:
-                state.put(tried_again(stage, answer.note), answer_event(state, answer))
+                again = replace(tried_again(stage, answer.note), quota_until=None)
+                state.put(again, answer_event(state, answer))
 
     async def _work(self) -> None:
         asked: set[str] = set()
@@ -227,15 +236,17 @@ class Engine:
             await uninterrupted(_ended(tasks))
 
     def _stop_asking(self, tasks: dict[asyncio.Task[None], str]) -> None:
-        """Stop asking people about a run that has failed."""
+        """Stop asking people about a run that has failed, and stop waiting for its quotas."""
         if failing_stage(self._definition, self._state.run) is None:
             return
         for task, name in tasks.items():
-            if self._state.stage(name).state is StageState.AWAITING_APPROVAL:
+            if self._state.stage(name).state in (StageState.AWAITING_APPROVAL, StageState.WAITING_FOR_QUOTA):
                 task.cancel()
 
     async def _run_stage(self, name: str, answer: Approval | None) -> None:
         stage = next(stage for stage in self._definition.stages if stage.name == name)
+        if self._state.stage(name).state is StageState.WAITING_FOR_QUOTA:
+            await self._context.wait_for_quota(name)
         async with self._turn:
             await StageRun(stage, self._context, self._slots, answer).run()
 
@@ -249,8 +260,11 @@ class Engine:
             return
         for stage in run.stages:
             # Until the stages that it needs are settled, its work may have to be made again.
-            is_waiting = stage.state is StageState.AWAITING_APPROVAL and self._settled.issuperset(stage.needs)
-            if not is_waiting or stage.name in busy:
+            if stage.name in busy or not self._settled.issuperset(stage.needs):
+                continue
+            if stage.state is StageState.WAITING_FOR_QUOTA and self._context.may_continue(stage):
+                yield stage.name, None
+            if stage.state is not StageState.AWAITING_APPROVAL:
                 continue
             answer = None
             if stage.wants_approval == "escalation":
@@ -269,7 +283,7 @@ class Engine:
         await self._give_up()
         state, reason = conclusion(self._definition, self._state.run)
         tree = ""
-        if state is not StageState.AWAITING_APPROVAL:
+        if state not in (StageState.AWAITING_APPROVAL, StageState.WAITING_FOR_QUOTA):
             try:
                 tree = await self._write_result()
             except (CodeloupeError, OSError) as error:

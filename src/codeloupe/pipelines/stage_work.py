@@ -6,10 +6,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.errors import OutputInvalid
+from codeloupe.errors import OutputInvalid, RateLimited
 from codeloupe.model import pipeline as model
 from codeloupe.model.pipeline import FailedTry, PipelineEvent, StageRecord, StageState
-from codeloupe.pipelines.context import Context
+from codeloupe.pipelines.context import LONGEST_QUOTA_SECONDS, Context
+from codeloupe.pipelines.execution import failure_usage
 from codeloupe.pipelines.state import Fact
 
 
@@ -42,6 +43,18 @@ class StageWork:
                 failures += 1
         self.context.keys.tell(workspace, tree, failures)
 
+    def wait_for_quota(self, error: RateLimited) -> None:
+        """Save that the stage waits until a quota resets, which does not count as a failure."""
+        record = self.record
+        self.state.move(
+            record,
+            StageState.WAITING_FOR_QUOTA,
+            reason=error.message,
+            quota_until=self.context.quota_reset(self.name, error),
+            unanswered=0,
+            lost=record.lost.plus(failure_usage(error)),
+        )
+
     def record_failure(self, failure: FailedTry, answer: str = "", **changes: object) -> None:
         """Record a failure and begin recovery. An `answer` that could not be used is stored, and named in the hint."""
         record = self.record
@@ -65,6 +78,20 @@ class StageWork:
         self.state.move(
             record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message, **changes
         )
+
+
+def quota_error(error: Exception) -> RateLimited | None:
+    """Return the error about a quota that is used up, if the error of a call or a gate is about that.
+
+    A service that asks for a wait of more than a year is an ordinary failure, about which a person decides.
+    """
+    cause = error if isinstance(error, RateLimited) else error.__cause__
+    if not isinstance(cause, RateLimited):
+        return None
+    seconds = cause.retry_after_seconds
+    if seconds is not None and seconds > LONGEST_QUOTA_SECONDS:
+        return None
+    return cause
 
 
 def unused_answer(error: Exception) -> str:

@@ -29,7 +29,7 @@ from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import failure_usage, read_text
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.recovery import Action, failed_try, next_action, tried_again
-from codeloupe.pipelines.stage_work import StageWork, unused_answer
+from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
 from codeloupe.pipelines.state import RunState
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class StageRun(StageWork):
         self._attempts = Attempts(stage, context)
 
     async def run(self) -> None:
-        """Continue until the stage is completed, failed or waits for a person; its record shows which."""
+        """Continue until the stage is completed, failed or waits for a person or a quota; its record shows which."""
         goes_on = True
         while goes_on:
             goes_on = await self._act(next_action(self.stage, self.record))
@@ -110,15 +110,19 @@ class StageRun(StageWork):
             case "keep":
                 async with self._slots:
                     await self._attempts.store(action)
-        return True
+        return self.record.state is not StageState.WAITING_FOR_QUOTA
 
     async def _judge(self, action: Action) -> None:
         gate = self.stage.gates[action.gate]
-        self.state.move(self.record, StageState.GATING, reason="", wants_approval="")
+        self.state.move(self.record, StageState.GATING, reason="", wants_approval="", quota_until=None)
         try:
             critique = await self.context.judge(self.stage, gate, await self._task(action.attempt))
         except (CodeloupeError, OSError) as error:
-            self._gate_failed(action, error)
+            quota = quota_error(error)
+            if quota is None:
+                self._gate_failed(action, error)
+            else:
+                self.wait_for_quota(quota)
         else:
             self._decided(action, critique)
 

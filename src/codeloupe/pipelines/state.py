@@ -35,11 +35,12 @@ def _table(**rows: str) -> Transitions:
 
 STAGE_TRANSITIONS = _table(
     pending="running cancelled",
-    running="gating recovering awaiting_approval failed cancelled interrupted",
+    running="gating recovering waiting_for_quota awaiting_approval failed cancelled interrupted",
     # A gate that could not decide is retried like a call that failed.
-    gating="completed reworking recovering awaiting_approval failed cancelled interrupted",
+    gating="completed reworking recovering waiting_for_quota awaiting_approval failed cancelled interrupted",
     reworking="running failed cancelled interrupted",
     recovering="running gating awaiting_approval failed cancelled interrupted",
+    waiting_for_quota="pending running gating failed cancelled interrupted",
     # To gating if more gates follow the one that asked a person. To pending if the work that the stage builds on has
     # changed since it began, as from interrupted and completed.
     awaiting_approval="pending completed failed running gating cancelled interrupted",
@@ -52,7 +53,8 @@ STAGE_TRANSITIONS = _table(
 )
 RUN_TRANSITIONS = _table(
     pending="running failed cancelled interrupted",
-    running="awaiting_approval completed failed cancelled interrupted",
+    running="waiting_for_quota awaiting_approval completed failed cancelled interrupted",
+    waiting_for_quota="running failed cancelled interrupted",
     awaiting_approval="running failed cancelled interrupted",
     interrupted="running failed cancelled",
     # A person had a stage run again, or accepted changes of the pipeline that add work.

@@ -17,7 +17,7 @@ from codeloupe.model.pipeline import WORKING_STATES, CriticVerdict, RecoveryStep
 from codeloupe.reports import Look
 from codeloupe.reports.history import moment
 from codeloupe.reports.page import NARROWEST, Page, Text, cells
-from codeloupe.reports.wording import counted, dollars, duration, spent_text
+from codeloupe.reports.wording import counted, dollars, duration, quota_text, spent_text
 from codeloupe.system.regex import regex
 
 COULD_NOT_GO_ON, INTERRUPTED = 3, 130
@@ -28,6 +28,7 @@ _LOOKS = {
     StageState.GATING: ("cyan", "◆", "="),
     StageState.REWORKING: ("bold yellow", "↻", "~"),
     StageState.RECOVERING: ("bold yellow", "↺", "~"),
+    StageState.WAITING_FOR_QUOTA: ("bold yellow", "⧗", "%"),
     StageState.AWAITING_APPROVAL: ("bold yellow", "?", "?"),
     StageState.COMPLETED: ("bold green", "✔", "+"),
     StageState.FAILED: ("bold red", "✖", "x"),
@@ -126,6 +127,7 @@ def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
     steps = {
         StageState.AWAITING_APPROVAL: waits,
         StageState.INTERRUPTED: [(resume, "continues; finished work is not paid for again")],
+        StageState.WAITING_FOR_QUOTA: [(resume, "waits until the quota resets, and continues")],
         StageState.FAILED: failed,
         StageState.RUNNING: [*waits, follow],
         StageState.PENDING: [*waits, follow],
@@ -146,7 +148,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         room = max(min(self.page.width - 26, 32), 8)
         names = [self.page.cut(self.page.line(stage.name), room) for stage in run.stages]
         name_cells = max(map(cells, names), default=0)
-        state_cells = max((len(state_text(stage.state)) for stage in run.stages), default=0)
+        state_cells = max((len(stage_text(stage)) for stage in run.stages), default=0)
         rows, previous = list(self._run(run)), ""
         for position, (name, stage) in enumerate(zip(names, run.stages, strict=True), start=1):
             signs = ("`- |- ", "   |  ") if self.page.ascii_only else ("╰─ ├─ ", "   │  ")
@@ -157,8 +159,8 @@ class Tree(Struct, frozen=True, kw_only=True):
                 (f"{sign[self.page.ascii_only]} ", style),
                 (name + " " * (name_cells - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
                 "  ",
-                (state_text(stage.state), style),
-                " " * (state_cells - len(state_text(stage.state)) + 2),
+                (stage_text(stage), style),
+                " " * (state_cells - len(stage_text(stage)) + 2),
             )
             rows += self.beside(head, self._facts(stage, previous), "dim", stem=stem)
             rows += [Text((f"{stem:<{_DETAIL_CELLS}}", "dim"), detail) for detail in self._details(stage)]
@@ -298,7 +300,8 @@ def exit_code_of(run: RunRecord) -> int | None:
         last = (critique for stage in failed for each in stage.attempts[-1:] for critique in each.critiques)
         refused = any(critique.verdict is not CriticVerdict.PASS for critique in last)
         return 1 if refused else COULD_NOT_GO_ON
-    waits = dict.fromkeys((StageState.CANCELLED, StageState.AWAITING_APPROVAL), COULD_NOT_GO_ON)
+    waiting = (StageState.CANCELLED, StageState.AWAITING_APPROVAL, StageState.WAITING_FOR_QUOTA)
+    waits = dict.fromkeys(waiting, COULD_NOT_GO_ON)
     return {StageState.COMPLETED: 0, StageState.INTERRUPTED: INTERRUPTED, **waits}.get(run.state)
 
 
@@ -310,6 +313,13 @@ def completed_stages(run: RunRecord) -> int:
 def state_text(state: StageState) -> str:
     """`awaiting approval`."""
     return state.value.replace("_", " ")
+
+
+def stage_text(stage: StageRecord) -> str:
+    """`awaiting approval`, or `waiting for quota until 17:42`."""
+    if stage.state is StageState.WAITING_FOR_QUOTA:
+        return quota_text(stage.quota_until, waiting=True)
+    return state_text(stage.state)
 
 
 def counted_attempt(stage: StageRecord) -> model.AttemptRecord | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -76,6 +77,19 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes:,} min {rest} s"
+
+
+def quota_text(resets_at: datetime | None, *, waiting: bool) -> str:
+    """`waiting for quota until 17:42`, in local time, with the day if it is not today."""
+    if resets_at is None:
+        until = ""
+    else:
+        local = resets_at.astimezone()
+        is_today = local.date() == datetime.now(local.tzinfo).date()
+        until = f" until {local:%H:%M}" if is_today else f" until {local:%Y-%m-%d %H:%M}"
+    if waiting:
+        return f"waiting for quota{until}"
+    return f"its quota is used up{until}"
 
 
 def dollars(amount: float) -> str:

@@ -32,6 +32,7 @@ from codeloupe.model.agent import (
     TokenUsage,
     TurnTaken,
 )
+from codeloupe.model.limits import QuotaWait
 from codeloupe.model.ports import Agent, AgentEventSink
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.rows import each
@@ -478,7 +479,7 @@ class TestCancellation:
     async def test_a_cancellation_at_any_moment_leaves_nothing_running(self, moment: float) -> None:
         limit = [rate_limited(3 * 3600)] if moment == 300.0 else []
         agent = ScriptedAgent([Delay(1.0, overloaded()), Delay(29.0, overloaded()), *limit, Hang()])
-        by = caller(concurrency=1, wait_for_quota=True)
+        by = caller(concurrency=1, quota_wait=QuotaWait.WITHIN_TIMEOUT)
         events: list[AgentEvent] = []
         asked = request(timeout_seconds=4 * 3600.0)
         task = asyncio.create_task(by.call(asked, agent=agent, emit=events.append))
@@ -532,7 +533,8 @@ class TestQuotas:
 
     @virtually
     async def test_it_is_waited_for_when_that_is_wanted_and_other_calls_wait_too(self) -> None:
-        agent, by = Timed(rate_limited(3 * 3600), Delay(1.0, Text("open again"))), caller(wait_for_quota=True)
+        agent = Timed(rate_limited(3 * 3600), Delay(1.0, Text("open again")))
+        by = caller(quota_wait=QuotaWait.WITHIN_TIMEOUT)
         asked = [request(f"say {number}", timeout_seconds=4 * 3600.0) for number in range(6)]
         (answer, events), *others = await asyncio.gather(*(call(agent, one, by=by) for one in asked))
         assert (answer.output, answer.attempts) == ("open again", 2)
@@ -544,13 +546,36 @@ class TestQuotas:
     @virtually
     async def test_when_nobody_says_when_it_opens_it_is_looked_at_every_few_minutes_but_not_for_ever(self) -> None:
         agent = ScriptedAgent([*[rate_limited() for _ in range(6)], Text("open again")])
-        answer, events = await call(agent, by=caller(wait_for_quota=True))
+        answer, events = await call(agent, by=caller(quota_wait=QuotaWait.WITHIN_TIMEOUT))
         assert answer.attempts == 7
         assert quotas(events) == [QuotaEnded("scripted", None, waiting=True)] * 2
         began = virtual_clock()
         with pytest.raises(RateLimited):
-            await call(ScriptedAgent([rate_limited()]), request(timeout_seconds=3600.0), by=caller(wait_for_quota=True))
+            await call(
+                ScriptedAgent([rate_limited()]),
+                request(timeout_seconds=3600.0),
+                by=caller(quota_wait=QuotaWait.WITHIN_TIMEOUT),
+            )
         assert 3000 < virtual_clock() - began <= 3600
+
+    @pytest.mark.defect("W7")
+    @virtually
+    async def test_a_call_that_waits_until_the_reset_has_all_its_time_after_it(self) -> None:
+        agent, by = Timed(rate_limited(5 * 3600), Text("open again")), caller(quota_wait=QuotaWait.UNTIL_RESET)
+        answer, events = await call(agent, request(timeout_seconds=60.0), by=by)
+        assert (answer.output, len(agent.requests)) == ("open again", 2)
+        assert 5 * 3600 <= virtual_clock() <= 5 * 3600 + 8
+        assert agent.requests[-1].timeout_seconds == 60.0
+        assert quotas(events) == [QuotaEnded("scripted", MIDNIGHT + timedelta(hours=5), waiting=True)]
+
+    @pytest.mark.defect("W7")
+    @virtually
+    async def test_the_deadline_of_the_run_bounds_the_wait_for_a_reset(self) -> None:
+        agent = ScriptedAgent([rate_limited(5 * 3600)])
+        by = caller(quota_wait=QuotaWait.UNTIL_RESET, budget=spending(deadline=3600.0))
+        with pytest.raises(RateLimited):
+            await call(agent, request(timeout_seconds=60.0), by=by)
+        assert virtual_clock() == 0
 
     @pytest.mark.defect("L5")
     @each(
@@ -563,7 +588,7 @@ class TestQuotas:
     ) -> None:
         events: list[AgentEvent] = []
         agent = ScriptedAgent([rate_limited(asked)])
-        by = caller(wait_for_quota=True, budget=spending(deadline=deadline))
+        by = caller(quota_wait=QuotaWait.WITHIN_TIMEOUT, budget=spending(deadline=deadline))
         with pytest.raises(RateLimited) as caught:
             await by.call(request(timeout_seconds=float(most)), agent=agent, emit=events.append)
         assert virtual_clock() == 0 if asked is not None else virtual_clock() < most
@@ -609,7 +634,7 @@ class TestChains:
         assert secret.notes == ("agent_sdk was not used: bad key [redacted]",)
         for error in (MISSING, LOGGED_OUT, rate_limited(7200)):
             agents = chain(error, result("from the second", notes=("a note of its own",)))
-            answer, events = run_virtually(call(agents, by=caller(wait_for_quota=True)))
+            answer, events = run_virtually(call(agents, by=caller(quota_wait=QuotaWait.WITHIN_TIMEOUT)))
             assert (answer.output, answer.agent) == ("from the second", "codex")
             fallen = [event for event in events if isinstance(event, FellBack)]
             assert fallen == [FellBack("agent_sdk", "codex", fallen[0].reason)]

@@ -175,7 +175,7 @@ class TestPlainLines:
         )
         assert lines(*activity) == [
             "codeloupe: warning: a.py: codex: attempt 1 failed: no room; again in 2.0 s",
-            "codeloupe: warning: a.py: codex: its quota ended; it opens again later, waiting for it",
+            "codeloupe: warning: a.py: codex: waiting for quota",
             "codeloupe: warning: a.py: gemini: takes over from codex: not logged in",
         ]
 

@@ -12,9 +12,9 @@ from codeloupe import Runtime
 from codeloupe.commits.categories import tables
 from codeloupe.commits.queries import scope_of, with_whole_days
 from codeloupe.config.schema import Settings
-from codeloupe.errors import AgentError, Crashed, NotInstalled, RevisionError, TimedOut
+from codeloupe.errors import AgentError, Crashed, NotInstalled, RateLimited, RevisionError, TimedOut
 from codeloupe.history import opened_history
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, QuotaEnded
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.history import HistoryQuery
@@ -440,6 +440,20 @@ def test_agents_and_analysers_together_review_each_commit(tmp_path: Path) -> Non
 
 
 @pytest.mark.requirement("D7")
+@pytest.mark.defect("W7")
+def test_a_sweep_waits_for_a_quota_and_reviews_every_commit(tmp_path: Path) -> None:
+    quota = RateLimited("used up", agent="scripted", retry_after_seconds=5 * 3600)
+    agent = ScriptedAgent([CLEAN, quota, CLEAN])
+    events: list[Event] = []
+    outcome = sweep(tmp_path / "r", 6, agent, settings=Settings(concurrency=1), emit=events.append)
+    assert [commit.reviewed for commit in outcome.commits] == [True] * 6
+    # One call met the quota; no other one was sent before the reset.
+    assert len(agent.requests) == 7
+    activity = [event.event for event in events if isinstance(event, AgentActivity)]
+    waits = [event for event in activity if isinstance(event, QuotaEnded)]
+    assert {event.waiting for event in waits} == {True}
+
+
 def test_no_kind_of_agent_error_leaves_the_sweep_or_looks_clean(tmp_path: Path) -> None:
     for kind in AgentError.__subclasses__():
         error = kind("it failed", agent="scripted", hint="Look.")

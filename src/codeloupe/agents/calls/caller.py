@@ -4,7 +4,8 @@
     ledger
 
 Time: `timeout_seconds` of a request begins when the call gets its place in the limiter and covers all that follows:
-attempts, the waits between them, and the wait for a quota where that is wanted. Waiting for a place is not part of it.
+attempts and the waits between them. Waiting for a place is not part of it, and `QuotaWait` says whether waiting for a
+quota is.
 The deadline of the run, in the budget, bounds everything. A wait that does not fit is not begun.
 A cancellation ends every wait and every attempt at once, and is raised when the agent is gone and the claim is given
 back.
@@ -38,6 +39,7 @@ from codeloupe.model.agent import (
     FellBack,
     same_vendor,
 )
+from codeloupe.model.limits import QuotaWait
 from codeloupe.model.ports import Agent, AgentEventSink
 
 if TYPE_CHECKING:
@@ -52,9 +54,9 @@ WatchFiles = Callable[[Path], Awaitable[ChangedFiles]]
 class CallerOptions(Struct, frozen=True, kw_only=True):
     """How calls are made. Limits hold for each agent by itself.
 
-    `fresh` does not read the ledger, but writes to it. `wait_for_quota` waits until a quota opens again, if it does in
-    the time of the call; where a chain has another agent, that one is asked instead. `repo` is what calls are about, if
-    not the directory that they work in.
+    `fresh` does not read the ledger, but writes to it. `quota_wait` says whether a call waits until a quota resets; if
+    the chain has another agent, that one is asked instead. `repo` is what calls are about, if not the directory that
+    they work in.
     """
 
     concurrency: int = 5
@@ -62,7 +64,7 @@ class CallerOptions(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     mask_prompts: bool = True
     fresh: bool = False
-    wait_for_quota: bool = False
+    quota_wait: QuotaWait = QuotaWait.NO
     lease_seconds: float = 120.0
     repo: Path | None = None
 
@@ -122,6 +124,20 @@ class AgentCaller:
                 timing=self.timing_of(agent),
             )
         return self._limiters[agent.name]
+
+    def clock_of(self, agent: str) -> Timing:
+        """Return the clock of an agent that was asked, by its name."""
+        limiter = self._limiters.get(agent)
+        return self.timing if limiter is None else limiter.timing
+
+    def longest_pause(self) -> tuple[str, float] | None:
+        """Return the agent whose service has asked for the longest pause, and how many seconds of it are left."""
+        longest: tuple[str, float] | None = None
+        for name, limiter in self._limiters.items():
+            seconds = limiter.opens_at - limiter.timing.clock()
+            if seconds > 0 and (longest is None or seconds > longest[1]):
+                longest = name, seconds
+        return longest
 
     def variant(
         self,

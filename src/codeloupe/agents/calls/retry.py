@@ -15,6 +15,7 @@ from codeloupe import errors
 from codeloupe.agents.calls.limiter import readable
 from codeloupe.agents.calls.schemas import check_output, no_answer
 from codeloupe.model.agent import AgentRequest, AgentResult, AttemptFailed, AttemptStarted, QuotaEnded, TokenUsage
+from codeloupe.model.limits import QuotaWait
 from codeloupe.model.ports import Agent, AgentEventSink
 from codeloupe.system.json_values import refuse_unsound
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # A shorter attempt cannot succeed.
 _SHORTEST_ATTEMPT_SECONDS = 1.0
+# A service that refuses for so long without a time of reset has another problem than a quota.
+_LONGEST_UNKNOWN_QUOTA_SECONDS = 86_400.0
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
@@ -78,7 +81,9 @@ class Attempts:
         self.budget = caller.budget
         self.timing = caller.timing_of(agent)
         self.unusable = caller.unusable
-        self.policy, self.waits_for_quota = caller.options.retry, caller.options.wait_for_quota and is_last
+        self.policy = caller.options.retry
+        self.quota_wait = caller.options.quota_wait if is_last else QuotaWait.NO
+        self.began_at = self.timing.clock()
         self.place = caller.limiter(agent).place(patience_seconds=request.timeout_seconds)
         self.ends_at: float | None = None
         self.shared, self.repo, self.has_begun = caller.shared, caller.options.repo, False
@@ -101,18 +106,29 @@ class Attempts:
                 error.attempts = made
                 if not isinstance(error, errors.RateLimited):
                     raise
-                asked = asked_wait_seconds(error)
-                pause = self.policy.rate_limit_max_seconds if asked is None else asked
-                waited = self.timing.clock() + pause + _SHORTEST_ATTEMPT_SECONDS
-                waiting = self.waits_for_quota and waited < self._deadline()
-                opens_at = None if asked is None else self.timing.moment(asked)
-                self.emit(QuotaEnded(self.agent.name, opens_at, waiting))
-                if not waiting:
-                    if self.waits_for_quota:
-                        seconds = self.request.timeout_seconds
-                        error.add_note(f"not waited for: the time limit of the call is {readable(seconds)}")
-                    raise
-            await self.timing.sleep(pause + self.timing.chance())
+                await self._wait_for_quota(error)
+
+    async def _wait_for_quota(self, error: errors.RateLimited) -> None:
+        """Wait until a quota resets, or raise the error if that takes longer than the call may wait."""
+        asked = asked_wait_seconds(error)
+        pause = self.policy.rate_limit_max_seconds if asked is None else asked
+        deadline = self._deadline()
+        if self.quota_wait is QuotaWait.UNTIL_RESET:
+            deadline = self.budget.deadline
+            if asked is None:
+                deadline = min(deadline, self.began_at + _LONGEST_UNKNOWN_QUOTA_SECONDS)
+        is_in_time = self.timing.clock() + pause + _SHORTEST_ATTEMPT_SECONDS < deadline
+        waiting = self.quota_wait is not QuotaWait.NO and is_in_time
+        opens_at = None if asked is None else self.timing.moment(asked)
+        self.emit(QuotaEnded(self.agent.name, opens_at, waiting))
+        if not waiting:
+            if self.quota_wait is QuotaWait.WITHIN_TIMEOUT:
+                seconds = self.request.timeout_seconds
+                error.add_note(f"not waited for: the time limit of the call is {readable(seconds)}")
+            raise error
+        await self.timing.sleep(pause + self.timing.chance())
+        if self.quota_wait is QuotaWait.UNTIL_RESET:
+            self.ends_at = None
 
     async def _answer(self) -> AgentResult:
         """Return the result of the first successful attempt. Raise the error of the last, with notes on the others."""
