@@ -24,6 +24,7 @@ VERBS = {
     "agent": "ask a coding agent, or list the available ones",
     "pipeline": "run agents in stages, with gates between them",
     "worker": "run jobs from a shared database",
+    "workers": "list the workers of a shared database",
     "jobs": "list, watch, cancel and retry jobs on workers",
     "history": "show, compare and re-evaluate stored reviews",
     "baseline": "list, add and remove findings that are accepted",
@@ -68,6 +69,8 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
             from codeloupe.cli.pipeline import configure, run
         case "worker":
             from codeloupe.cli.worker import configure, run
+        case "workers":
+            from codeloupe.cli.workers import configure, run
         case "jobs":
             from codeloupe.cli.jobs import configure, run
         case "history":

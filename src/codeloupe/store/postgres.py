@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import psycopg
-from psycopg import sql
 
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store import without_password
@@ -179,23 +178,6 @@ class PostgresDatabase:
 
     def give_back_room(self) -> None:
         """Nothing to do: the server's own vacuum returns what removed rows took."""
-
-    def heard(self, channel: str, *, seconds: float) -> Iterator[tuple[str, ...]]:
-        """What is said on a channel, at least every so many seconds, for ever; after a lost connection too.
-
-        What was said while there was no connection is not heard: whoever listens looks for itself each time.
-        """
-        while True:
-            try:
-                with psycopg.connect(**parameters_of(self.url)) as connection:
-                    connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-                    yield ()
-                    while True:
-                        heard = connection.notifies(timeout=seconds, stop_after=1)
-                        yield tuple(each.payload for each in heard)
-            except psycopg.Error:
-                time.sleep(min(seconds, 1.0))
-                yield ()
 
     def close(self) -> None:
         """Let go of the connections that are not in use; the next use makes new ones."""
