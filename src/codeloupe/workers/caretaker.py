@@ -67,7 +67,7 @@ class Caretaker:
         self._give_up = give_up
         self._timing = timing
         self._processes = Processes(queue.database)
-        self._unknown: set[int] = set()
+        self._unknown: set[rescue.Held] = set()
 
     @asynccontextmanager
     async def looking(self, queues: Sequence[str], slots: int) -> AsyncIterator[None]:
@@ -119,7 +119,7 @@ class Caretaker:
     async def _is_due(self, task: str, every_seconds: float) -> bool:
         return await in_thread(lambda: is_due(self._database, task, every_seconds=every_seconds))
 
-    async def _rescue(self, deliveries: Sequence[int]) -> None:
+    async def _rescue(self, deliveries: Sequence[rescue.Held]) -> None:
         if not deliveries:
             return
         rescued = await in_thread(lambda: rescue.redeliver(self._database, deliveries))
@@ -133,6 +133,6 @@ class Caretaker:
     async def _return_lost_deliveries(self) -> None:
         """Deliver again what was fetched, but whose answer was lost: seen twice, and not running here."""
         fetched = await rescue.fetched_deliveries(self._manager, self._connector.worker_ids)
-        unknown = fetched.difference(self._running)
+        unknown = {held for held in fetched if held.delivery not in self._running}
         await self._rescue(sorted(unknown & self._unknown))
         self._unknown = unknown

@@ -81,7 +81,7 @@ class JobQueue:
         self, *, states: Sequence[JobState] = (), limit: int = 50, sweep_id: str | None = None
     ) -> tuple[JobRecord, ...]:
         """Return the newest jobs first, only those of the given states and sweep if any are given."""
-        conditions = ["number > 0"]
+        conditions = ["TRUE"]
         values: list[object] = []
         if states:
             marks = ", ".join("?" for _ in states)
@@ -157,8 +157,7 @@ class JobQueue:
         total = 0
         while True:
             removed = self.database.change(
-                "DELETE FROM jobs WHERE number IN"
-                " (SELECT number FROM jobs WHERE ended_at < ? ORDER BY ended_at LIMIT ?)",
+                "DELETE FROM jobs WHERE number IN (SELECT number FROM jobs WHERE ended_at < ? ORDER BY number LIMIT ?)",
                 (before, _ROWS_AT_ONCE),
             )
             total += removed

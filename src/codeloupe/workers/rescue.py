@@ -27,6 +27,13 @@ _PATIENT_DEATHS = 3
 _LONGEST_WAIT_SECONDS = 300.0
 
 
+class Held(Struct, frozen=True, order=True):
+    """A delivery that a worker holds, and the number of its job."""
+
+    delivery: int
+    number: int
+
+
 class DeadJob(Struct, frozen=True):
     """A job that is not delivered again: its number, its request as it is stored, and the reason."""
 
@@ -59,34 +66,34 @@ class _Row(Struct, frozen=True):
 _COLUMNS = ", ".join(_Row.__struct_fields__)
 
 
-def abandoned_deliveries(database: PostgresDatabase) -> list[int]:
+def abandoned_deliveries(database: PostgresDatabase) -> list[Held]:
     """Return the deliveries of jobs that run in processes of this machine that have ended. Raise StoreError."""
     machine = this_process().machine
     if not machine:
         return []
     # The names of the owners on this machine begin with its name; `!` follows the blank after it.
     rows = database.select(
-        "SELECT owner, delivery FROM jobs WHERE state = 'running' AND owner >= ? AND owner < ?",
+        "SELECT owner, delivery, number FROM jobs WHERE state = 'running' AND owner >= ? AND owner < ?",
         (f"{machine} process ", f"{machine} process!"),
     )
     gone: dict[str, bool] = {}
-    found: list[int] = []
-    for owner, delivery in rows:
+    found: list[Held] = []
+    for owner, delivery, number in rows:
         if owner not in gone:
             gone[owner] = is_gone(owner)
         if gone[owner]:
-            found.append(delivery)
+            found.append(Held(delivery, number))
     return found
 
 
-def redeliver(database: PostgresDatabase, deliveries: Iterable[int]) -> Rescued:
+def redeliver(database: PostgresDatabase, deliveries: Iterable[Held]) -> Rescued:
     """Replace the deliveries of dead workers, each only if it is the newest of an open job. Raise StoreError."""
     rescued = Rescued(dead=[])
-    for delivery in deliveries:
+    for held in deliveries:
         with database.writing(ADDING) as session:
             found = session.execute(
-                f"SELECT {_COLUMNS} FROM jobs WHERE delivery = ? AND state IN ('waiting', 'running')",  # noqa: S608 - our words
-                (delivery,),
+                f"SELECT {_COLUMNS} FROM jobs WHERE number = ? AND delivery = ? AND state IN ('waiting', 'running')",  # noqa: S608 - ours
+                (held.number, held.delivery),
             ).fetchone()
             if found is not None:
                 _redeliver(session, _Row(*found), rescued, now=database.clock())
@@ -136,26 +143,31 @@ def _end(session: Session, row: _Row, state: str, reason: str, *, now: float) ->
     return changed.rowcount > 0
 
 
-async def stalled_deliveries(manager: JobManager, *, dead_seconds: float) -> list[int]:
+async def stalled_deliveries(manager: JobManager, *, dead_seconds: float) -> list[Held]:
     """Return the deliveries of workers without a heartbeat for so long, or that are no longer registered."""
     found = await manager.get_stalled_jobs(seconds_since_heartbeat=dead_seconds)
-    return _ids(found)
+    return _held(found)
 
 
-async def fetched_deliveries(manager: JobManager, worker_ids: Iterable[int]) -> set[int]:
+async def fetched_deliveries(manager: JobManager, worker_ids: Iterable[int]) -> list[Held]:
     """Return the deliveries that procrastinate has given to these workers."""
-    fetched: set[int] = set()
+    fetched: list[Held] = []
     for worker_id in worker_ids:
         found = await manager.list_jobs_async(status=Status.DOING.value, worker_id=worker_id)
-        fetched.update(_ids(found))
+        fetched.extend(_held(found))
     return fetched
 
 
-async def end_deliveries(manager: JobManager, deliveries: Iterable[int]) -> None:
+async def end_deliveries(manager: JobManager, deliveries: Iterable[Held]) -> None:
     """End deliveries that were replaced. One that has ended meanwhile is not an error."""
-    for delivery in deliveries:
-        await manager.finish_job_by_id_async(delivery, Status.ABORTED, delete_job=True)
+    for held in deliveries:
+        await manager.finish_job_by_id_async(held.delivery, Status.ABORTED, delete_job=True)
 
 
-def _ids(found: Iterable[Delivery]) -> list[int]:
-    return [delivery.id for delivery in found if delivery.id is not None]
+def _held(found: Iterable[Delivery]) -> list[Held]:
+    held: list[Held] = []
+    for delivery in found:
+        number = delivery.task_kwargs.get("number")
+        if delivery.id is not None and isinstance(number, int):
+            held.append(Held(delivery.id, number))
+    return held

@@ -1,7 +1,7 @@
 """The row of a job while a worker runs it: started, its progress, and its end.
 
-A row changes only while the delivery is the job's newest one and the job still belongs to this worker. So a worker that
-was slow, and whose job was delivered again, changes nothing. Each change may be repeated.
+A row changes only while the delivery is the job's newest one and the job is open. So a worker that was slow, and whose
+job was delivered again, changes nothing. Each change may be repeated.
 """
 
 from __future__ import annotations
@@ -19,20 +19,24 @@ from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.jobs import JobState, Outcome, Progress
 
 _REPORT_SECONDS = 0.5
+# These changes need not reach the disk by themselves. If the server crashes, procrastinate's delivery, whose end is
+# written after them, is made again.
 _START = """
 UPDATE jobs SET state = 'running', owner = %(owner)s, host = %(host)s, started_at = %(now)s, again_at = NULL,
     attempts = attempts + 1, reason = ''
+FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
 RETURNING request, failures
 """
 _END = """
 UPDATE jobs SET state = %(state)s, ended_at = %(now)s, outcome = %(outcome)s, reason = %(reason)s
-WHERE number = %(number)s AND delivery = %(delivery)s AND owner = %(owner)s AND state = 'running'
+FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
+WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
 """
 _WAIT = """
 UPDATE jobs SET state = 'waiting', owner = '', host = '', again_at = %(again_at)s, failures = %(failures)s,
     reason = %(reason)s
-WHERE number = %(number)s AND delivery = %(delivery)s AND owner = %(owner)s AND state = 'running'
+WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
 """
 # At most one job of a pull request or run waits: the newer one.
 _MAKE_WAY = """
@@ -44,7 +48,8 @@ WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'waiting' AND 
 """
 _PROGRESS = """
 UPDATE jobs SET progress = %(progress)s
-WHERE number = %(number)s AND delivery = %(delivery)s AND owner = %(owner)s AND state = 'running'
+FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
+WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'running'
 """
 _REMOVE_WORKER = "DELETE FROM processes WHERE owner = %(owner)s"
 HAS_SUCCESSOR = "another job for the same pull request or run is waiting"
@@ -89,7 +94,6 @@ class RunningJobs:
             _END,
             number=job.number,
             delivery=job.delivery,
-            owner=self._owner,
             now=self._database.clock(),
             state=state.value,
             outcome=None if outcome is None else msgspec.json.encode(outcome),
@@ -102,7 +106,6 @@ class RunningJobs:
             _WAIT,
             number=job.number,
             delivery=job.delivery,
-            owner=self._owner,
             again_at=again_at,
             failures=failures,
             reason=_storable(reason),
@@ -122,7 +125,6 @@ class RunningJobs:
             _PROGRESS,
             number=job.number,
             delivery=job.delivery,
-            owner=self._owner,
             progress=msgspec.json.encode(progress),
         )
 
