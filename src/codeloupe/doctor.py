@@ -50,7 +50,7 @@ async def diagnose(settings: Settings, calls: AgentCalls, *, repo: Path) -> Diag
     if find_spec("gidgethub") is None:
         github = replace(github, ok=False, detail="not installed", hint=install_command("github"))
     about = joined_info([one.info for one in chosen])
-    return Diagnosis((version, _check_state(calls), *checks, github), about)
+    return Diagnosis((version, _check_state(calls), *_check_queue(calls), *checks, github), about)
 
 
 async def _check(group: str, name: str, look: Awaitable[str | tuple[bool, str, str]], *, needed: bool) -> Check:
@@ -106,6 +106,35 @@ def _check_state(calls: AgentCalls) -> Check:
         except StoreError as error:
             detail, hint = error.message, error.hint
     return Check("codeloupe", "state", ok=not hint, detail=detail, hint=hint)
+
+
+def _check_queue(calls: AgentCalls) -> tuple[Check, ...]:
+    """Check the queue of a shared database, which the first worker or client creates. Nothing is changed."""
+    try:
+        shared = calls.database
+        if not shared.is_shared:
+            return ()
+        # procrastinate belongs to the extra `server`, without which there is no shared database.
+        from codeloupe.store.queue_schema import installed_version, read_queue_state
+
+        with shared.snapshot() as connection:
+            state = read_queue_state(connection)
+    except (StoreError, ConfigError):
+        return ()  # The check of the state says so.
+    installed = f"procrastinate {installed_version()}"
+    if not state.is_created:
+        return (Check("codeloupe", "queue", ok=True, detail=f"not created yet, {installed}"),)
+    detail = f"{installed}, tables of {state.version}"
+    hint = ""
+    if state.unknown:
+        detail = f"{detail}, which this version does not know"
+        hint = f"install procrastinate {state.version} or newer"
+    elif state.missing_functions and not state.missing:
+        detail = f"{detail}, without the functions {', '.join(state.missing_functions)}"
+        hint = "restore the schema `codeloupe` from a backup, or use another database"
+    elif state.missing:
+        detail = f"{detail}; the next worker or client upgrades them ({len(state.missing)} migrations)"
+    return (Check("codeloupe", "queue", ok=not hint, detail=detail, hint=hint),)
 
 
 def _is_writable(folder: Path) -> bool:

@@ -1,14 +1,15 @@
-"""`codeloupe jobs`: what is asked of workers, how it goes, and what it came to; `--on-workers` of other verbs too."""
+"""`codeloupe jobs`: list, show, watch, cancel and retry jobs on workers. Other commands use it for `--on-workers`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_examples, either, flag, option, sentence
@@ -28,8 +29,13 @@ if TYPE_CHECKING:
     from codeloupe.workers.jobs import JobRecord
     from codeloupe.workers.queue import JobQueue
 
+_End = TypeVar("_End")
 _STATES = ("waiting", "running", "done", "dead", "cancelled")
 _WHICH = "a job number or a sweep id"
+_LIST = "`codeloupe jobs list` lists the jobs"
+NO_WORKER = "no worker is running (start one with `codeloupe worker`)"
+_FIRST_LOOK_SECONDS = 0.1
+_LONGEST_LOOK_SECONDS = 2.0
 _EXAMPLES = {
     "": ("codeloupe jobs list --state running", "codeloupe jobs watch 12"),
     "list": ("codeloupe jobs list", "codeloupe jobs list --state dead --json"),
@@ -69,7 +75,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do the command."""
+    """Run the command."""
     with opened_queue() as queue:
         do: Callable[[JobQueue, argparse.Namespace], int] = arguments.job
         return do(queue, arguments)
@@ -77,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def opened_queue() -> Iterator[JobQueue]:
-    """The queue of the shared database. Raises UsageError if none is configured, StoreError if it cannot be used."""
+    """Yield the queue of the shared database. Raise UsageError if none is configured, StoreError if it is unusable."""
     url = database_url(os.environ)
     if url is None:
         hint = "set CODELOUPE_DATABASE, or `database` in your settings, to a postgresql:// URL"
@@ -91,44 +97,67 @@ def opened_queue() -> Iterator[JobQueue]:
         yield JobQueue(database)
 
 
+def as_json(document: dict[str, object]) -> str:
+    """Return a document of the first version of its schema, indented."""
+    import msgspec
+
+    encoded = msgspec.json.encode({"schema_version": 1, **document})
+    return msgspec.json.format(encoded).decode() + "\n"
+
+
 def _list(queue: JobQueue, arguments: argparse.Namespace) -> int:
     from codeloupe.workers.jobs import JobState
 
-    records = queue.list(states=[JobState(name) for name in arguments.state or ()], limit=max(arguments.limit, 1))
+    states = [JobState(name) for name in arguments.state or ()]
+    records = queue.list(states=states, limit=max(arguments.limit, 1))
     if arguments.json:
-        import msgspec
-
-        write_result(msgspec.json.format(msgspec.json.encode({"schema_version": 1, "jobs": records})).decode() + "\n")
+        write_result(as_json({"jobs": records}))
         return 0
-    rows = [f"{one.job_id:>8}  {one.state.value:<9}  {_age(one):>8}  {_told(one)}" for one in records]
-    write_result("\n".join([f"{'JOB':>8}  {'STATE':<9}  {'SINCE':>8}  WHAT", *rows]) + "\n" if rows else "No jobs.\n")
+    lines = [_line(record) for record in records]
+    if lines:
+        heading = f"{'JOB':>8}  {'STATE':<9}  {'SINCE':>8}  WHAT"
+        write_result("\n".join([heading, *lines]) + "\n")
+    else:
+        write_result("No jobs.\n")
+    if queue.has_open_jobs() and not queue.workers():
+        note(NO_WORKER, quiet=False)
     return 0
 
 
-def _told(record: JobRecord) -> str:
-    more = record.reason or (record.outcome.summary if record.outcome else "") or _progress(record)
-    return terminal(" ".join(f"{record.job.description}{f' - {more}' if more else ''}".split()))[:300]
+def _line(record: JobRecord) -> str:
+    """Return the row of a job, with what explains its state: the reason, the result or the progress."""
+    words = record.job.description
+    summary = record.outcome.summary if record.outcome else ""
+    for explanation in (record.reason, summary, _progress(record)):
+        if explanation:
+            words = f"{words} - {explanation}"
+            break
+    shown = terminal(" ".join(words.split()))[:300]
+    return f"{record.job_id:>8}  {record.state.value:<9}  {_age(record):>8}  {shown}"
 
 
 def _progress(record: JobRecord) -> str:
-    done = record.progress
-    calls = f", {done.done} of {counted(done.total, 'call')}" if done.total else ""
-    return f"{done.stage}{calls}" if record.worker and done.stage else ""
+    progress = record.progress
+    if not record.worker or not progress.stage:
+        return ""
+    if not progress.total:
+        return progress.stage
+    return f"{progress.stage}, {progress.done} of {counted(progress.total, 'call')}"
 
 
 def _age(record: JobRecord) -> str:
     since = record.ended_at or record.started_at or record.asked_at
-    return "" if since is None else duration((datetime.now(since.tzinfo) - since).total_seconds())
+    if since is None:
+        return ""
+    return duration((datetime.now(since.tzinfo) - since).total_seconds())
 
 
 def _show(queue: JobQueue, arguments: argparse.Namespace) -> int:
     record = queue.find(_number(arguments.which))
-    import msgspec
-
     if arguments.json:
-        write_result(msgspec.json.format(msgspec.json.encode({"schema_version": 1, "job": record})).decode() + "\n")
+        write_result(as_json({"job": record}))
         return 0
-    facts = {
+    facts: dict[str, object] = {
         "state": record.state.value,
         "what": record.job.description,
         "repository": record.job.repository,
@@ -138,54 +167,61 @@ def _show(queue: JobQueue, arguments: argparse.Namespace) -> int:
         "retry at": record.again_at,
         "worker": record.worker,
         "progress": _progress(record),
-        "attempts": record.attempts or "",
+        "attempts": record.attempts,
         "reason": record.reason,
-        "result": record.outcome.summary if record.outcome else "",
-        "review": record.outcome.review_id if record.outcome else "",
-        "sweep": record.job.sweep.sweep_id if record.job.sweep else "",
     }
-    shown = (
-        (name, f"{value:%Y-%m-%d %H:%M:%S %Z}" if isinstance(value, datetime) else value)
-        for name, value in facts.items()
-    )
-    write_result("".join(f"{name:<12} {terminal(str(value))}\n" for name, value in shown if value))
+    if record.outcome is not None:
+        facts["result"] = record.outcome.summary
+        facts["review"] = record.outcome.review_id
+    if record.job.sweep is not None:
+        facts["sweep"] = record.job.sweep.sweep_id
+    lines: list[str] = []
+    for name, value in facts.items():
+        shown = f"{value:%Y-%m-%d %H:%M:%S %Z}" if isinstance(value, datetime) else value
+        if shown:
+            lines.append(f"{name:<12} {terminal(str(shown))}\n")
+    write_result("".join(lines))
     return 0
 
 
 def _cancel(queue: JobQueue, arguments: argparse.Namespace) -> int:
-    if not arguments.which.isdigit():
-        count = _some(queue.cancel_sweep(_sweep_id(arguments.which)), arguments.which, "is waiting or running")
-        print(f"cancelled {counted(count, 'job')} of the sweep {arguments.which}")
+    if arguments.which.isdigit():
+        record = queue.cancel(_number(arguments.which))
+        print(f"job {record.job_id} is {record.state.value}")
         return 0
-    record = queue.cancel(_number(arguments.which))
-    print(f"job {record.job_id} is {'being cancelled' if record.state.value == 'running' else record.state.value}")
+    count = queue.cancel_sweep(_sweep_id(arguments.which))
+    _check_some(count, arguments.which, "is waiting or running")
+    print(f"cancelled {counted(count, 'job')} of the sweep {arguments.which}")
     return 0
 
 
 def _retry(queue: JobQueue, arguments: argparse.Namespace) -> int:
-    if not arguments.which.isdigit():
-        count = _some(queue.retry_sweep(_sweep_id(arguments.which)), arguments.which, "is dead or cancelled")
-        print(f"requeued {counted(count, 'job')} of the sweep {arguments.which}")
+    if arguments.which.isdigit():
+        record = queue.retry(_number(arguments.which))
+        print(f"job {record.job_id} is {record.state.value} again")
         return 0
-    record = queue.retry(_number(arguments.which))
-    print(f"job {record.job_id} is {record.state.value} again")
+    count = queue.retry_sweep(_sweep_id(arguments.which))
+    _check_some(count, arguments.which, "is dead or cancelled")
+    print(f"requeued {counted(count, 'job')} of the sweep {arguments.which}")
     return 0
 
 
 def _watch(queue: JobQueue, arguments: argparse.Namespace) -> int:
     form = "json" if arguments.json else "text"
     layout = Layout(**options.look_of(arguments.color))
-    if arguments.which.isdigit():
-        number = _number(arguments.which)
-        if (sweep := queue.find(number).job.sweep) is None:
+    which = arguments.which
+    if which.isdigit():
+        number = _number(which)
+        sweep = queue.find(number).job.sweep
+        if sweep is None:
             review = watched_review(queue, number, quiet=arguments.quiet)
             if review is not None:
                 write_result(render(review, form, layout))
                 return review.exit_code
             outcome = queue.find(number).outcome
-            return outcome.exit_code if outcome else 3
-        arguments.which = sweep.sweep_id
-    found = watched_sweep(queue, _sweep_id(arguments.which), quiet=arguments.quiet)
+            return outcome.exit_code if outcome else JobNotDone.exit_code
+        which = sweep.sweep_id
+    found = watched_sweep(queue, _sweep_id(which), quiet=arguments.quiet)
     write_result(render_sweep(found, form, layout))
     return found.exit_code
 
@@ -193,47 +229,49 @@ def _watch(queue: JobQueue, arguments: argparse.Namespace) -> int:
 def review_on_workers(
     arguments: argparse.Namespace, context: str, layout_of: Callable[..., Layout]
 ) -> tuple[int, Callable[[Output], str]]:
-    """Let a worker make the review that the options name, and follow it. Raises UsageError for what works only here."""
+    """Have a worker do the review that the options name, and follow it. Raise UsageError if only this machine can."""
     from codeloupe.cli.review import flags_of
     from codeloupe.model.scope import PullRequestScope
     from codeloupe.planning.settings import configure as settings_for
-    from codeloupe.workers.requests import ask_for_pull_request, ask_for_scope
+    from codeloupe.workers.requests import Client, ask_for_pull_request, ask_for_scope
 
     scope = options.scope_of(arguments)
-    for name in ("preview", "since_last", "guessed", "paths"):
-        if getattr(arguments, name):
-            what = "paths" if name in ("guessed", "paths") else f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{what} and --on-workers exclude each other", hint="narrow it with --include and --exclude"
-            )
+    _refuse_local_options(arguments)
     flags = {key: value for key, value in flags_of(arguments).items() if value is not None}
+    client = Client(repo=arguments.repo, context=context, fresh=arguments.fresh, tenant=_team())
     with opened_queue() as queue:
-        more: dict[str, Any] = {"repo": arguments.repo, "context": context, "fresh": arguments.fresh, "tenant": _team()}
         if isinstance(scope, PullRequestScope):
-            job_id = run_to_end(ask_for_pull_request(queue, scope, flags=flags, **more))
+            job_id = run_to_end(ask_for_pull_request(queue, scope, client, flags=flags))
         else:
             loaded = loaded_by(settings_for(scope, repo=arguments.repo, flags=flags), quiet=arguments.quiet)
-            job_id = run_to_end(ask_for_scope(queue, scope, loaded, **more))
+            job_id = run_to_end(ask_for_scope(queue, scope, client, loaded=loaded))
         note(f"job {job_id} is queued; `codeloupe jobs watch {job_id}` follows it too", quiet=arguments.quiet)
         review = watched_review(queue, job_id, quiet=arguments.quiet)
     if review is None:
-        raise JobNotDone(
-            f"the job {job_id} did not produce a review", hint=f"`codeloupe jobs show {job_id}` shows what it did"
-        )
+        hint = f"`codeloupe jobs show {job_id}` shows what it did"
+        raise JobNotDone(f"the job {job_id} did not produce a review", hint=hint)
     return review.exit_code, lambda output: render(review, output.format, layout_of(output, arguments))
 
 
+def _refuse_local_options(arguments: argparse.Namespace) -> None:
+    names = {"preview": "--preview", "since_last": "--since-last", "guessed": "paths", "paths": "paths"}
+    for attribute, name in names.items():
+        if getattr(arguments, attribute):
+            hint = "narrow it with --include and --exclude"
+            raise UsageError(f"{name} and --on-workers exclude each other", hint=hint)
+
+
 def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argparse.Namespace) -> CommitSweep:
-    """Have workers review commits, each as a job of its own, and follow them."""
+    """Have workers review commits, each as its own job, and follow them."""
     from codeloupe.commits.queries import describe
     from codeloupe.commits.sweep import concluded
     from codeloupe.model.sweep import CommitSweep as Sweep
-    from codeloupe.workers.requests import ask_for_commits
+    from codeloupe.workers.requests import Client, ask_for_commits
 
-    more: dict[str, Any] = {"repo": arguments.repo, "strict": arguments.strict, "fresh": arguments.fresh}
-    more["tenant"] = _team()
+    client = Client(repo=arguments.repo, fresh=arguments.fresh, tenant=_team())
     with opened_queue() as queue:
-        sweep_id, count = run_to_end(ask_for_commits(queue, query, loaded, **more))
+        asking = ask_for_commits(queue, query, client, loaded=loaded, strict=arguments.strict)
+        sweep_id, count = run_to_end(asking)
         if not count:
             note(f"there are no commits to review: {describe(query)}", quiet=arguments.quiet)
             known = Sweep(sweep_id=sweep_id, description=describe(query), commits=(), summary="", exit_code=0)
@@ -244,7 +282,7 @@ def sweep_on_workers(query: CommitQuery, loaded: LoadedSettings, arguments: argp
 
 
 def run_on_workers(queue: JobQueue, run: RunRecord, *, accept_changes: bool, quiet: bool) -> None:
-    """Have a worker work on a run until it ends or waits for a person, and follow it. Raises JobNotDone."""
+    """Have a worker continue a run until it ends or waits for a person, and follow it. Raise JobNotDone."""
     from codeloupe.workers.requests import queue_run
 
     number = queue_run(queue, run, accept_changes=accept_changes)
@@ -257,7 +295,7 @@ def _team() -> str:
 
 
 class _Watching(Display):
-    """How a job or a sweep goes, in one line that changes; elsewhere a line for each new thing."""
+    """Shows the state of a job or a sweep: on a terminal in a line that changes, elsewhere a line for each change."""
 
     words = ""
 
@@ -265,22 +303,20 @@ class _Watching(Display):
         return self.words
 
     def show(self, words: str) -> None:
+        """Show the state, unless it is shown already."""
         if words and words != self.words:
             self.words = words
             self.tell(words)
 
 
 def watched_review(queue: JobQueue, job_id: int, *, quiet: bool) -> Review | None:
-    """Follow a job to its end; the review that it made, or None for a pipeline. Raises JobNotDone, and Interrupted."""
+    """Follow a job to its end; return its review, or None for a pipeline. Raise JobNotDone or Interrupted."""
     from codeloupe.store.history import DatabaseHistory
+    from codeloupe.workers.jobs import JobState
 
-    record: JobRecord = _followed(queue, str(job_id), lambda: _state_of(queue.find(job_id)), quiet=quiet)
-    if record.outcome is None or record.state.value != "done":
-        why = f": {record.reason}" if record.reason else ""
-        hint = f"retry it with `codeloupe jobs retry {job_id}`"
-        # As the same command would have ended that was not given to workers.
-        code = record.outcome.exit_code if record.outcome and record.state.value == "dead" else JobNotDone.exit_code
-        raise JobNotDone(f"the job {job_id} is {record.state.value}{why}", hint=hint, exit_code=code)
+    record = _followed(str(job_id), _JobStates(queue, job_id).look, quiet=quiet)
+    if record.outcome is None or record.state is not JobState.DONE:
+        raise _not_done(record)
     if record.outcome.review is not None:
         return record.outcome.review
     if record.outcome.review_id is None:
@@ -293,71 +329,120 @@ def watched_review(queue: JobQueue, job_id: int, *, quiet: bool) -> Review | Non
     return saved.review
 
 
-def _state_of(record: JobRecord) -> tuple[str, JobRecord | None]:
-    words = f"job {record.job_id} {record.state.value}"
-    if record.worker:
-        words += f" on {record.worker}"
-    if record.again_at is not None and record.reason:
-        words += f", retry at {record.again_at.astimezone():%H:%M:%S}: {record.reason}"
-    progress = _progress(record)
-    return f"{words}{f': {progress}' if progress else ''}", record if record.state.is_end else None
+def _not_done(record: JobRecord) -> JobNotDone:
+    """Return the error for a job that was cancelled or is dead, with the exit code of the command without workers."""
+    message = f"the job {record.job_id} is {record.state.value}"
+    if record.reason:
+        message = f"{message}: {record.reason}"
+    exit_code = JobNotDone.exit_code
+    if record.outcome is not None and record.state.value == "dead":
+        exit_code = record.outcome.exit_code
+    hint = f"retry it with `codeloupe jobs retry {record.job_id}`"
+    return JobNotDone(message, hint=hint, exit_code=exit_code)
+
+
+class _JobStates:
+    """Describes the states of a job while it is watched. The reason of a failure is shown once, not at every retry."""
+
+    def __init__(self, queue: JobQueue, job_id: int) -> None:
+        self._queue = queue
+        self._job_id = job_id
+        self._reason = ""
+        self._reason_of_attempt = 0
+
+    def look(self) -> tuple[str, JobRecord | None]:
+        """Return the state in words, and the record if the job has ended."""
+        record = self._queue.find(self._job_id)
+        words = f"job {record.job_id} {record.state.value}"
+        if record.state.is_end:
+            return words, record
+        if record.worker:
+            words = f"{words} on {record.worker}"
+        elif not self._queue.is_served(record.job.kind.queue):
+            words = f"{words}; {NO_WORKER}"
+        if record.again_at is not None:
+            words = f"{words}, retry at {record.again_at.astimezone():%H:%M:%S}"
+        explanation = _progress(record) or self._new_reason(record)
+        if explanation:
+            words = f"{words}: {explanation}"
+        return words, None
+
+    def _new_reason(self, record: JobRecord) -> str:
+        """Return the reason of the last failure, unless an earlier attempt failed for the same reason."""
+        if record.reason != self._reason:
+            self._reason = record.reason
+            self._reason_of_attempt = record.attempts
+        if record.attempts == self._reason_of_attempt:
+            return record.reason
+        return ""
 
 
 def watched_sweep(queue: JobQueue, sweep_id: str, *, quiet: bool) -> CommitSweep:
-    """Follow a sweep to its end, and return what it came to. Raises JobNotDone for one that is not known."""
+    """Follow a sweep to its end, and return its result. Raise JobNotDone for an unknown sweep."""
+    from codeloupe.history import judged_sweep
     from codeloupe.store.history import DatabaseHistory
-    from codeloupe.workers.jobs import JobState
 
-    history = DatabaseHistory(queue.database)
-
-    def state() -> tuple[str, bool | None]:
-        counts = queue.counts(sweep_id)
-        total, left = sum(counts.values()), counts[JobState.WAITING] + counts[JobState.RUNNING]
-        words = f"{total - left:,} of {counted(total, 'commit')} done, {counts[JobState.RUNNING]:,} running"
-        others = {"failed": counts[JobState.DEAD], "cancelled": counts[JobState.CANCELLED]}
-        words += "".join(f", {count:,} {name}" for name, count in others.items() if count)
-        return words, None if left else True
-
-    _followed(queue, sweep_id, state, quiet=quiet)
-    record = history.get_sweep(sweep_id)
+    _followed(sweep_id, lambda: _state_of_sweep(queue, sweep_id), quiet=quiet)
+    record = DatabaseHistory(queue.database).get_sweep(sweep_id)
     if record is None:
-        why = next((f": {one.reason}" for one in queue.list(sweep_id=sweep_id, limit=1) if one.reason), "")
-        hint = "`codeloupe jobs list` lists the jobs"
-        raise JobNotDone(f"no commit of the sweep {sweep_id} was reviewed{why}", hint=hint)
+        message = f"no commit of the sweep {sweep_id} was reviewed"
+        newest = queue.list(sweep_id=sweep_id, limit=1)
+        if newest and newest[0].reason:
+            message = f"{message}: {newest[0].reason}"
+        raise JobNotDone(message, hint=_LIST)
     if not record.finished:
-        from codeloupe.history import judged_sweep
-
         return judged_sweep(record)
     return record.sweep
 
 
-def _followed(queue: JobQueue, name: str, state: Callable[[], tuple[str, Any]], *, quiet: bool) -> Any:
-    """Show how something goes until `state` gives its end. After Ctrl-C, say how to follow it again."""
+def _state_of_sweep(queue: JobQueue, sweep_id: str) -> tuple[str, bool | None]:
+    """Return the state of a sweep in words, and True if it has ended."""
+    from codeloupe.workers.jobs import SWEEPS, JobState
+
+    counts = queue.counts(sweep_id)
+    total = sum(counts.values())
+    running = counts[JobState.RUNNING]
+    left = counts[JobState.WAITING] + running
+    words = f"{total - left:,} of {counted(total, 'commit')} done, {running:,} running"
+    if counts[JobState.DEAD]:
+        words = f"{words}, {counts[JobState.DEAD]:,} failed"
+    if counts[JobState.CANCELLED]:
+        words = f"{words}, {counts[JobState.CANCELLED]:,} cancelled"
+    if not left:
+        return words, True
+    if not running and not queue.is_served(SWEEPS):
+        words = f"{words}; {NO_WORKER}"
+    return words, None
+
+
+def _followed(name: str, look: Callable[[], tuple[str, _End | None]], *, quiet: bool) -> _End:
+    """Show a state until `look` returns its end. After Ctrl-C, say how to follow it again."""
+    seconds = _FIRST_LOOK_SECONDS
     try:
         with _Watching(mode=choose_mode(quiet=quiet)) as display:
-            for _ in queue.changes(seconds=1.0):
-                words, end = state()
+            while True:
+                words, end = look()
                 display.show(words)
                 if end is not None:
                     return end
+                time.sleep(seconds)
+                seconds = min(1.2 * seconds, _LONGEST_LOOK_SECONDS)
     except KeyboardInterrupt:
         raise Interrupted("it keeps running on the workers", ["jobs", "watch", name]) from None
-    raise AssertionError("the stream of changes never ends")
 
 
 def _number(word: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", word):
-        raise UsageError(f"{word!r} is not a job number", hint="`codeloupe jobs list` lists the jobs")
+        raise UsageError(f"{word!r} is not a job number", hint=_LIST)
     return int(word)
-
-
-def _some(count: int, sweep_id: str, state: str) -> int:
-    if not count:
-        raise UsageError(f"no job of the sweep {sweep_id} {state}", hint="`codeloupe jobs list` lists the jobs")
-    return count
 
 
 def _sweep_id(word: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{32}", word):
         raise UsageError(f"{word!r} is neither a job number nor a sweep id", hint="see `codeloupe jobs list`")
     return word
+
+
+def _check_some(count: int, sweep_id: str, state: str) -> None:
+    if not count:
+        raise UsageError(f"no job of the sweep {sweep_id} {state}", hint=_LIST)

@@ -25,6 +25,7 @@ VERBS = {
     "pipeline": "run agents in stages, with gates between them",
     "serve": "run a database and workers for a team on this machine",
     "worker": "run jobs from a shared database",
+    "workers": "list the workers of a shared database",
     "jobs": "list, watch, cancel and retry jobs on workers",
     "spending": "show the cost of agent calls, against the budgets",
     "history": "show, compare and re-evaluate stored reviews",
@@ -72,6 +73,8 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
             from codeloupe.cli.serve import configure, run
         case "worker":
             from codeloupe.cli.worker import configure, run
+        case "workers":
+            from codeloupe.cli.workers import configure, run
         case "jobs":
             from codeloupe.cli.jobs import configure, run
         case "spending":

@@ -7,8 +7,10 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from codeloupe.cli.parser import Parser, examples, flag, option
@@ -51,18 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     from codeloupe.workers.execution import JobExecutor
     from codeloupe.workers.worker import Worker
 
-    queues = [name.strip() for name in arguments.queues.split(",") if name.strip()]
-    if unknown := [name for name in queues if name not in QUEUES] or not queues:
-        what = f"{unknown[0]!r} is not a queue" if isinstance(unknown, list) else "--queues is empty"
-        raise UsageError(what, hint=f"the queues are {', '.join(QUEUES)}")
-    if arguments.concurrency < 1 or not (0 <= arguments.grace < 1e9 and 0 < arguments.cache_gb < 1e9):
-        raise UsageError("--concurrency, --grace and --cache-gb must be above 0", hint="omit them to use the defaults")
-    if arguments.pulse is not None:
-        try:
-            arguments.pulse.touch()
-        except OSError as error:
-            message = f"cannot write the --pulse file {arguments.pulse}: {error.strerror}"
-            raise UsageError(message, hint="give a file in an existing directory, or omit --pulse") from error
+    queues = _checked_queues(arguments.queues)
+    _check_numbers(arguments)
+    _check_pulse(arguments.pulse)
     set_up_logging(verbose=True)
     if arguments.quiet:
         logging.getLogger("codeloupe").setLevel(logging.WARNING)
@@ -81,31 +74,59 @@ def run(arguments: argparse.Namespace) -> int:
             grace_seconds=arguments.grace,
         )
         note(f"worker on {queue.database.name}, queues {', '.join(queues)}", quiet=arguments.quiet)
-        asyncio.run(_run(worker, arguments))
+        asyncio.run(_run(worker.run(wait=not arguments.until_idle), arguments.pulse))
     note("worker stopped", quiet=arguments.quiet)
     return 0
 
 
-async def _run(worker: object, arguments: argparse.Namespace) -> None:
-    from codeloupe.workers.worker import Worker
+def _checked_queues(words: str) -> list[str]:
+    queues = [name.strip() for name in words.split(",") if name.strip()]
+    hint = f"the queues are {', '.join(QUEUES)}"
+    if not queues:
+        raise UsageError("--queues is empty", hint=hint)
+    for name in queues:
+        if name not in QUEUES:
+            raise UsageError(f"{name!r} is not a queue", hint=hint)
+    return queues
 
-    assert isinstance(worker, Worker)  # noqa: S101 - a type that loads late
-    beating = asyncio.create_task(_beat(arguments.pulse))
+
+def _check_numbers(arguments: argparse.Namespace) -> None:
+    if arguments.concurrency < 1 or not (0 <= arguments.grace < 1e9 and 0 < arguments.cache_gb < 1e9):
+        raise UsageError("--concurrency, --grace and --cache-gb must be above 0", hint="omit them to use the defaults")
+
+
+def _check_pulse(file: Path | None) -> None:
+    if file is None:
+        return
     try:
-        await worker.run(wait=not arguments.until_idle)
+        file.touch()
+    except OSError as error:
+        message = f"cannot write the --pulse file {file}: {error.strerror}"
+        raise UsageError(message, hint="give a file in an existing directory, or omit --pulse") from error
+
+
+async def _run(work: Coroutine[Any, Any, None], pulse: Path | None) -> None:
+    """Run a worker, and touch the file of its pulse while it runs."""
+    touching = asyncio.create_task(_touch_always(pulse)) if pulse is not None else None
+    try:
+        await work
     finally:
-        beating.cancel()
+        if touching is not None:
+            touching.cancel()
 
 
-async def _beat(file: Path | None) -> None:
-    while file is not None:
-        with suppress(OSError):  # a disk that is full for a while must not look like a worker that is stuck for ever
+async def _touch_always(file: Path) -> None:
+    while True:
+        with suppress(OSError):  # A disk that is full for a while must not look like a worker that hangs.
             file.touch()
             os.utime(file, (time.time(),) * 2)
         await asyncio.sleep(5.0)
 
 
 def _token_of(address: object) -> str | None:
-    """The token for a remote over https; only its own host gets it."""
+    """Return the token for a remote over https. Only the host that it belongs to gets it."""
     host = urlsplit(getattr(address, "url", "")).hostname or ""
-    return next((os.environ[name] for name in _TOKENS.get(host, ()) if os.environ.get(name)), None)
+    for name in _TOKENS.get(host, ()):
+        if os.environ.get(name):
+            return os.environ[name]
+    return None

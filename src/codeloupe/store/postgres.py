@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import psycopg
-from psycopg import sql
 from psycopg.errors import ConnectionFailure
 
 from codeloupe.errors import StoreError, StoreUnavailable
@@ -212,23 +211,6 @@ class PostgresDatabase:
 
     def give_back_room(self) -> None:
         """Do nothing: the server's own vacuum frees the space of deleted rows."""
-
-    def heard(self, channel: str, *, seconds: float) -> Iterator[tuple[str, ...]]:
-        """Yield the notifications of a channel, at least every so many seconds, for ever.
-
-        Notifications that were sent during a lost connection are missing, so the caller also looks for itself.
-        """
-        while True:
-            try:
-                with psycopg.connect(**parameters_of(self.url)) as connection:
-                    connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-                    yield ()
-                    while True:
-                        notifications = connection.notifies(timeout=seconds, stop_after=1)
-                        yield tuple(notification.payload for notification in notifications)
-            except psycopg.Error:
-                time.sleep(min(seconds, 1.0))
-                yield ()
 
     def close(self) -> None:
         """Close the connections that are not in use. The next use opens new ones."""

@@ -92,6 +92,21 @@ def _state_of(message: str) -> str:
     return ""
 
 
+def may_pass_soon(error: BaseException | None) -> bool:
+    """Return whether an error of a library that uses the server may pass soon."""
+    return isinstance(error, psycopg.Error) and explanation(error)[2]
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Return whether a function in the database has raised the error, by RAISE."""
+    return isinstance(error, pg.RaiseException)
+
+
+def is_conflict(error: BaseException | None) -> bool:
+    """Return whether a row conflicted with another one, or referred to one that no longer exists."""
+    return isinstance(error, psycopg.IntegrityError)
+
+
 def explained(error: psycopg.Error, url: str) -> StoreError:
     """Return a StoreError without passwords. It is StoreUnavailable if a retry may succeed."""
     problem, hint, may_pass = explanation(error)
@@ -105,6 +120,14 @@ def explained(error: psycopg.Error, url: str) -> StoreError:
     if may_pass:
         return StoreUnavailable(message, hint=hint)
     return StoreError(message, hint=hint)
+
+
+def explain_cause(error: BaseException, url: str) -> StoreError:
+    """Return the error of a library that used the server, in our words."""
+    cause = error.__cause__ or error
+    if isinstance(cause, psycopg.Error):
+        return explained(cause, url)
+    return StoreError(f"the database {without_password(url)} could not be used ({cause})", hint="check its log")
 
 
 def parameters_of(url: str) -> dict[str, Any]:
@@ -223,10 +246,26 @@ class Session:
         self._connection = connection
         self._url = url
 
+    @property
+    def connection(self) -> PatientConnection:
+        """Return the connection itself, for a library that takes part in the transaction."""
+        return self._connection
+
+    def explain_cause(self, error: BaseException) -> StoreError:
+        """Return the error of a library that used the connection, in our words."""
+        return explain_cause(error, self._url)
+
     def execute(self, sql: str, parameters: Sequence[object] = (), /) -> Rows:
         """Run one statement and read all its rows."""
         try:
             return self._connection.execute(_translated(sql), [_storable(value) for value in parameters])
+        except psycopg.Error as error:
+            raise explained(error, self._url) from error
+
+    def run_script(self, statements: str) -> None:
+        """Run a file of statements, in which no character is a placeholder."""
+        try:
+            self._connection.execute(statements.encode())
         except psycopg.Error as error:
             raise explained(error, self._url) from error
 

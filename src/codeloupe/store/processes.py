@@ -42,6 +42,11 @@ class Processes:
         self.owner = owner or this_process()
         self.lease_seconds = lease_seconds
 
+    @property
+    def host(self) -> str:
+        """Return the name of this process for people."""
+        return _host()
+
     @persistent
     def renew(self) -> None:
         """Let others know that this process is alive."""
@@ -86,6 +91,13 @@ class Processes:
             is_alive = self._is_alive(owner, expires_at, now)
             found.append(WorkerRecord(owner, host, tuple(queues.split(",")), slots, started_at, seen_at, is_alive))
         return tuple(found)
+
+    @persistent
+    def remove_dead_workers(self) -> None:
+        """Remove the rows of workers whose process has ended, or was not heard of for long."""
+        with self.database.writing() as connection:
+            for owner in self.dead_in(connection):
+                connection.execute("DELETE FROM processes WHERE owner = ? AND slots > 0", (owner,))
 
     def dead_in(self, connection: Connection) -> list[str]:
         """Return the owners of rows whose process has ended, or was not heard of for long."""

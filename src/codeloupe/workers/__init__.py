@@ -1,1 +1,1 @@
-"""Jobs for many machines: a queue in the shared database, and the processes that work on it (extra `server`)."""
+"""Jobs on workers: the queue in a shared database, and the processes that work on its jobs (extra `server`)."""

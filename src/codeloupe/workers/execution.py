@@ -1,4 +1,4 @@
-"""From a job to what it came to: a mirror of the repository, the settings, and the same runtime as everywhere."""
+"""The execution of a job: in a mirror of its repository, with its settings, by the same runtime as without workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,24 +26,28 @@ from codeloupe.planning.settings import configure
 from codeloupe.runtime import Runtime
 from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.workers.failures import JobFailed
 from codeloupe.workers.jobs import Job, JobKind, Outcome, Progress
-from codeloupe.workers.worker import JobFailed, Report
+from codeloupe.workers.worker import Report
 
-# What may have passed when a job is tried again: nothing that was answered is asked again then.
+# Kinds of errors that may have passed at the next attempt, which uses the stored answers.
 _PASSING = frozenset(("rate_limited", "overloaded", "connection_failed", "timeout", "ledger_failed", "history"))
 
 
 class JobExecutor:
-    """Does jobs, each in a runtime of its own, on repositories that are mirrored once for all of them."""
+    """Does jobs, each in its own runtime, on repositories that are mirrored once for all jobs."""
 
     def __init__(
         self, database: PostgresDatabase, mirrors: MirrorCache, *, environment: Mapping[str, str] = os.environ
     ) -> None:
-        self._database, self._mirrors, self._environment = database, mirrors, environment
+        self._database = database
+        self._mirrors = mirrors
+        self._environment = environment
 
     async def execute(self, job: Job, report: Report) -> Outcome:
-        """Do a job. Raises JobFailed or another error when it did not come to its end."""
-        if wrong := sorted(USER_KEYS.intersection(job.flags) | set(job.flags).difference(ABOUT)):
+        """Do a job. Raise JobFailed or another error if it did not finish."""
+        wrong = sorted(key for key in job.flags if key in USER_KEYS or key not in ABOUT)
+        if wrong:
             raise UsageError(f"a job cannot set {', '.join(wrong)}", hint="set it on the machine of the worker")
         match job.kind:
             case JobKind.REVIEW:
@@ -55,24 +58,23 @@ class JobExecutor:
                 return await self._run_pipeline(job, report)
 
     async def give_up(self, job: Job, reason: str) -> None:
-        """Let others know that a job is not tried again: its sweep does not wait for it."""
+        """Record that a job is not retried, so that its sweep does not wait for it."""
         if job.sweep is not None:
             opened = self._mirrors.opened(_address(job), revisions=[job.sweep.commit])
             async with opened as place, self._runtime(Settings(), job) as runtime:
                 await runtime.give_up_commit(job.sweep, reason, repo=place)
 
     def _runtime(self, settings: Settings, job: Job) -> Runtime:
-        # Whoever asks pays.
+        # The team of the client pays.
         paid = replace(settings, team=job.tenant or settings.team)
         return Runtime(paid, environment=self._environment, database=self._database, priority=job.priority)
 
     async def _settings(self, scope: ScopeRequest, place: Path, job: Job) -> Settings:
-        return (await configure(scope, repo=place, flags=job.flags, environment=self._environment)).settings
+        loaded = await configure(scope, repo=place, flags=job.flags, environment=self._environment)
+        return loaded.settings
 
     async def _review(self, job: Job, report: Report) -> Outcome:
         scope, revisions = _scope(job)
-        options: dict[str, Any] = {"emit": _listening(report), "context": job.context, "fresh": job.fresh}
-        options["work_tree"] = job.work_tree
         report(Progress(stage="fetching"))
         async with self._mirrors.opened(_address(job), revisions=revisions) as mirror:
             with private_directory() as directory:
@@ -81,16 +83,24 @@ class JobExecutor:
                     scope, place = await fetch(scope, repo=mirror, into=directory)
                 settings = await self._settings(scope, place, job)
                 async with self._runtime(settings, job) as runtime:
-                    review = await runtime.review(scope, repo=place, **options)
+                    review = await runtime.review(
+                        scope,
+                        repo=place,
+                        emit=_listener(report),
+                        context=job.context,
+                        fresh=job.fresh,
+                        work_tree=job.work_tree,
+                    )
         outcome = Outcome(exit_code=review.exit_code, summary=review.summary, review_id=review.review_id)
         if review.is_empty:
             outcome = replace(outcome, review=review, review_id=None)
-        if reason := _why_again(review):
+        reason = _retry_reason(review)
+        if reason:
             raise await self._failed(reason, review, outcome)
         return outcome
 
     async def _failed(self, reason: str, review: Review, outcome: Outcome) -> JobFailed:
-        """A job that is tried again: under a rate limit when the service opens again, if that is known."""
+        """Return the error of a job that is retried: after a rate limit, when the service opens again."""
         wait = 0.0
         if any(error.kind == "rate_limited" for error in review.errors):
             wait = await asyncio.to_thread(SharedLimits(self._database).seconds_until_open)
@@ -106,28 +116,31 @@ class JobExecutor:
         async with self._mirrors.opened(_address(job), revisions=wanted) as place:
             settings = await self._settings(scope_of(query), place, job)
             async with self._runtime(settings, job) as runtime:
-                reviewed = await runtime.review_commit(part, repo=place, fresh=job.fresh, emit=_listening(report))
-        outcome = Outcome(exit_code=_exit_code(reviewed), summary=_in_short(reviewed), sweep_id=part.sweep_id)
-        if reviewed.review is not None and (reason := _why_again(reviewed.review)):
-            raise await self._failed(reason, reviewed.review, outcome)
+                reviewed = await runtime.review_commit(part, repo=place, fresh=job.fresh, emit=_listener(report))
+        exit_code = 0 if reviewed.reviewed else 3
+        outcome = Outcome(exit_code=exit_code, summary=_summary(reviewed), sweep_id=part.sweep_id)
+        if reviewed.review is not None:
+            reason = _retry_reason(reviewed.review)
+            if reason:
+                raise await self._failed(reason, reviewed.review, outcome)
         return outcome
 
     async def _run_pipeline(self, job: Job, report: Report) -> Outcome:
         def watch(run: RunRecord, _event: object) -> None:
-            done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
-            now = next((stage.name for stage in run.stages if stage.state is StageState.RUNNING), "")
-            report(Progress(stage=now, done=done, total=len(run.stages)))
+            report(_run_progress(run))
 
-        # A person may take days to decide, and the place is needed: then the run goes on by a job of its own.
+        # A person may take days to decide. The slot is needed meanwhile, and a new job continues the run.
         options = RunOptions(wait_for_approval=False, watch=watch, accept_changes=job.accept_changes)
-        environment = {**self._environment, **({"CODELOUPE_TEAM": job.tenant} if job.tenant else {})}
-        # The settings are those that the run has kept from where it began.
+        environment = dict(self._environment)
+        if job.tenant:
+            environment["CODELOUPE_TEAM"] = job.tenant
+        # The settings are those that the run was started with.
         runtime = Runtime(environment=environment, database=self._database, priority=job.priority)
         try:
             async with runtime:
                 run = await runtime.resume_run(job.run_id or "", options=options)
         except RunBusy as error:
-            # That of a worker which died is free after a while.
+            # The run of a worker that died becomes free after a while.
             raise JobFailed(error.message, retryable=True) from error
         code = 0 if run.state in (StageState.COMPLETED, StageState.AWAITING_APPROVAL) else 1
         return Outcome(exit_code=code, summary=f"{run.state.value}: {run.reason}".rstrip(": "), run_id=run.run_id)
@@ -138,7 +151,7 @@ def _address(job: Job) -> RemoteAddress:
 
 
 def _scope(job: Job) -> tuple[ScopeRequest, list[str]]:
-    """What is to be reviewed, and the commits that the mirror must have for it."""
+    """Return the scope of a review, and the commits that the mirror must have for it."""
     if job.pull_request is not None:
         return PullRequestScope(job.pull_request, job.base), []
     if job.commit is not None:
@@ -148,9 +161,23 @@ def _scope(job: Job) -> tuple[ScopeRequest, list[str]]:
     return RangeScope(job.range), [name for name in job.range.replace("...", "..").split("..") if name]
 
 
-def _listening(report: Report) -> Callable[[Event], None]:
-    """What makes a job's progress of the events of a review."""
-    done = total = failed = findings = 0
+def _run_progress(run: RunRecord) -> Progress:
+    current = ""
+    done = 0
+    for stage in run.stages:
+        if stage.state is StageState.COMPLETED:
+            done += 1
+        elif stage.state is StageState.RUNNING and not current:
+            current = stage.name
+    return Progress(stage=current, done=done, total=len(run.stages))
+
+
+def _listener(report: Report) -> Callable[[Event], None]:
+    """Return a listener that reports the events of a review as the progress of its job."""
+    done = 0
+    total = 0
+    failed = 0
+    findings = 0
     stage = "reading"
 
     def take(event: Event) -> None:
@@ -163,7 +190,9 @@ def _listening(report: Report) -> Callable[[Event], None]:
             case UnitsPlanned(units=units):
                 total += units
             case UnitFinished(claims=found, failure=failure):
-                done, failed, findings = done + 1, failed + bool(failure), findings + len(found)
+                done += 1
+                failed += bool(failure)
+                findings += len(found)
             case FindingVerified():
                 stage = "verifying"
             case _:
@@ -173,16 +202,18 @@ def _listening(report: Report) -> Callable[[Event], None]:
     return take
 
 
-def _why_again(review: Review) -> str:
-    """Why a review should be tried again; empty when that would change nothing."""
+def _retry_reason(review: Review) -> str:
+    """Return why a review should be retried; an empty text if that would change nothing."""
     passing = [error.message for error in review.errors if error.kind in _PASSING]
     is_lost = any(error.kind == "history" for error in review.errors)
-    return passing[0] if passing and (is_lost or not review.complete) else ""
+    if passing and (is_lost or not review.complete):
+        return passing[0]
+    return ""
 
 
-def _exit_code(commit: CommitReview) -> int:
-    return 0 if commit.reviewed else 3
-
-
-def _in_short(commit: CommitReview) -> str:
-    return commit.failure or (f"{commit.verdict.value}" if commit.verdict else "nothing to review")
+def _summary(commit: CommitReview) -> str:
+    if commit.failure:
+        return commit.failure
+    if commit.verdict is None:
+        return "nothing to review"
+    return commit.verdict.value

@@ -1,4 +1,4 @@
-"""What a job is: what is asked, how it goes, and what it came to. Data alone."""
+"""A job: the request, its state, its progress and its result. This module contains data only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from codeloupe.model.agent import Priority
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import SweepPart
 
-REVIEWS, SWEEPS, PIPELINES = QUEUES = ("reviews", "sweeps", "pipelines")
+REVIEWS = "reviews"
+SWEEPS = "sweeps"
+PIPELINES = "pipelines"
+QUEUES = (REVIEWS, SWEEPS, PIPELINES)
 
 
 class JobKind(StrEnum):
-    """What is to be done. Each is in a queue of its own, which a worker may serve or not."""
+    """The kind of work. Each kind has its own queue, and a worker may serve some queues only."""
 
     REVIEW = "review"
     COMMIT = "commit"
@@ -24,18 +27,17 @@ class JobKind(StrEnum):
 
     @property
     def queue(self) -> str:
-        """The queue that it waits in."""
+        """Return the queue in which a job of this kind waits."""
         return {JobKind.REVIEW: REVIEWS, JobKind.COMMIT: SWEEPS, JobKind.PIPELINE: PIPELINES}[self]
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """What is asked of a worker.
+    """A request to the workers.
 
-    `repository` is the address of a remote that workers can reach. Of a review, one of `pull_request`, `range` and
-    `commit` is set; of a commit of a sweep, `sweep`; of a pipeline, `run_id`. `flags` are settings that whoever asks
-    has chosen, none of those that decide what runs on a worker and where keys go. `head` is the commit that a pull
-    request had when it was asked for, where that is known. `work_tree` names the work tree in which a review was asked
-    for.
+    `repository` is the address of a remote that workers can reach. A review sets one of `pull_request`, `range` and
+    `commit`; a commit of a sweep sets `sweep`; a pipeline sets `run_id`. `flags` are settings that the client has
+    chosen, except those that decide which programs run on a worker and where keys are sent. `head` is the commit of a
+    pull request at the time of the request, if it is known. `work_tree` names the work tree of the client.
     """
 
     kind: JobKind
@@ -58,14 +60,16 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def alone(self) -> str | None:
-        """What only one job at a time may be about: a pull request, or a run."""
+        """Return the name of the pull request or run that only one job at a time may work on."""
         if self.pull_request is not None:
             return f"pull request {self.pull_request} of {self.repository}"
-        return None if self.run_id is None else f"run {self.run_id}"
+        if self.run_id is not None:
+            return f"run {self.run_id}"
+        return None
 
 
 class JobState(StrEnum):
-    """Where a job is. DEAD has failed and is not tried again; its reason says why."""
+    """The state of a job. A DEAD job has failed and is not retried; its reason says why."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -75,12 +79,12 @@ class JobState(StrEnum):
 
     @property
     def is_end(self) -> bool:
-        """Whether nothing more happens to it by itself."""
+        """Return whether the job stays in this state until a user changes it."""
         return self not in (JobState.WAITING, JobState.RUNNING)
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a running job is: its stage, and of so many parts, such as agent calls, how many are done."""
+    """The progress of a running job: its stage, and how many of its parts, such as agent calls, are done."""
 
     stage: str = ""
     done: int = 0
@@ -90,9 +94,9 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of a job: the exit code that the same command would have ended with, and where the rest is.
+    """The result of a job: the exit code of the same command without workers, and where its data is stored.
 
-    `review` is a review that the history does not have, because nothing was changed.
+    `review` is set for a review that is not in the history, because nothing was changed.
     """
 
     exit_code: int
@@ -104,7 +108,7 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobRecord(Struct, frozen=True, kw_only=True):
-    """A job as it is now. `again_at` is when it is tried again after a failure, whose `reason` is known."""
+    """A job as it is stored. `reason` explains its state; `again_at` is the time of the next attempt."""
 
     job_id: int
     job: Job

@@ -1,17 +1,23 @@
-"""The queue of jobs, on a real server: who goes first, what is asked for twice, and what becomes of the dead."""
+"""The queue of jobs, on a real server: the order of jobs, requests that repeat others, cancelling and retrying."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from procrastinate.jobs import Job as Delivery
+from procrastinate.manager import JobManager
 
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import Priority
 from codeloupe.model.sweep import SweepPart
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.workers.jobs import Job, JobKind, JobState
-from codeloupe.workers.queue import JobQueue, priority_of, top_of
+from codeloupe.workers.connector import PatientConnector
+from codeloupe.workers.deliveries import delivery_priority
+from codeloupe.workers.jobs import Job, JobKind, JobState, Outcome, Progress
+from codeloupe.workers.queue import JobQueue
+from codeloupe.workers.running import RunningJobs
 
 pytestmark = pytest.mark.program
 
@@ -42,27 +48,34 @@ def run() -> Job:
     return Job(kind=JobKind.PIPELINE, repository="shop", description="run", run_id="r")
 
 
-def take(queue: JobQueue, count: int = 1, worker: int | None = None) -> list[str]:
-    """What workers get next."""
+def take(queue: JobQueue, count: int = 1, *, queues: list[str] | None = None, starts: bool = True) -> list[str]:
+    """Fetch deliveries as a worker that then dies, without ending them; return what their jobs are about."""
+    return asyncio.run(_take(queue, count, queues, starts))
+
+
+async def _take(queue: JobQueue, count: int, queues: list[str] | None, starts: bool) -> list[str]:
+    connector = PatientConnector(queue.database.url)
+    await connector.open_async()
+    manager = JobManager(connector)
+    worker = await manager.register_worker()
     found = []
     for _ in range(count):
-        with queue.database.writing() as connection:
-            row = connection.execute(
-                "SELECT id, args #>> '{job,description}' FROM procrastinate_fetch_job_v2(NULL, CAST(? AS bigint))",
-                (worker,),
-            ).fetchone()
-        found.append(row[1])
+        delivery = await manager.fetch_job(queues, worker)
+        assert delivery is not None
+        assert delivery.id is not None
+        number = _number(delivery)
+        if starts:
+            assert await RunningJobs(connector, queue.database).start(number, delivery.id) is not None
+        found.append(queue.find(number).job.description)
+    await manager.unregister_worker(worker)
+    await connector.close_async()
     return found
 
 
-def running(queue: JobQueue, pulse_seconds_ago: float = 0.0) -> int:
-    """A worker in the books of the queue."""
-    with queue.database.writing() as connection:
-        (number,) = connection.execute(
-            "INSERT INTO procrastinate_workers (last_heartbeat) VALUES (now() - make_interval(secs => ?)) RETURNING id",
-            (pulse_seconds_ago,),
-        ).fetchone()
-    return int(number)
+def _number(delivery: Delivery) -> int:
+    number = delivery.task_kwargs["number"]
+    assert isinstance(number, int)
+    return number
 
 
 def test_a_job_comes_back_as_it_was_asked_for(queue: JobQueue) -> None:
@@ -72,172 +85,188 @@ def test_a_job_comes_back_as_it_was_asked_for(queue: JobQueue) -> None:
     assert (found.state, found.priority, found.job.flags) == (JobState.WAITING, Priority.PERSON, job.flags)
     assert found.asked_at is not None
     assert [one.job_id for one in queue.list()] == [number]
-    assert queue.list(states=[JobState.RUNNING]) == []
+    assert queue.list(states=[JobState.RUNNING]) == ()
     with pytest.raises(UsageError, match="there is no job 999"):
         queue.find(999)
 
 
-def test_a_person_goes_before_a_pull_request_and_that_before_a_sweep(queue: JobQueue) -> None:
+def test_people_come_before_pull_requests_and_those_before_sweeps(queue: JobQueue) -> None:
     queue.ask(*commits("sweep", 2), priority=Priority.SWEEP)
     queue.ask(pull_request(1), priority=Priority.PULL_REQUEST)
     queue.ask(pull_request(2), priority=Priority.PERSON)
     assert take(queue, 4) == ["shop#2", "shop#1", "sweep0", "sweep1"]
-    assert [priority_of(top_of(each) - rank) for each in Priority for rank in (0, 499_999_999)] == [
-        each for each in Priority for _ in range(2)
-    ]
 
 
-def test_who_asks_late_for_little_does_not_wait_for_all_that_others_asked_for(queue: JobQueue) -> None:
+def test_the_last_job_of_a_priority_comes_before_the_next_priority() -> None:
+    last = 10**12
+    assert delivery_priority(Priority.PERSON, last) > delivery_priority(Priority.PULL_REQUEST, 0)
+    assert delivery_priority(Priority.PULL_REQUEST, last) > delivery_priority(Priority.SWEEP, 0)
+    assert 0 < delivery_priority(Priority.SWEEP, last) < delivery_priority(Priority.PERSON, 0) < 2**31
+
+
+def test_a_late_small_sweep_takes_turns_with_an_earlier_large_one(queue: JobQueue) -> None:
     queue.ask(*commits("large", 40), priority=Priority.SWEEP)
     assert take(queue, 10) == [f"large{n}" for n in range(10)]
-    queue.ask(*commits("small", 3), priority=Priority.SWEEP)
-    assert take(queue, 6) == ["large10", "small0", "large11", "small1", "large12", "small2"]
-    assert take(queue, 2) == ["large13", "large14"]
+    queue.ask(*commits("small", 3, tenant="another team"), priority=Priority.SWEEP)
+    assert take(queue, 7) == ["large10", "large11", "small0", "large12", "small1", "large13", "small2"]
 
 
-def test_a_team_with_many_repositories_gets_no_more_than_one_with_one(queue: JobQueue) -> None:
+def test_repositories_of_a_team_take_turns(queue: JobQueue) -> None:
+    queue.ask(*commits("a1", 30, tenant="a"), priority=Priority.SWEEP)
+    queue.ask(*commits("a2", 30, tenant="a"), priority=Priority.SWEEP)
+    taken = take(queue, 21)
+    # A rank never changes, so a repository that joins one with many waiting jobs gets every third turn.
+    assert sum(name.startswith("a2") for name in taken) >= 6
+
+
+def test_a_team_with_many_repositories_does_not_delay_another_team(queue: JobQueue) -> None:
     for repository in ("a1", "a2", "a3"):
         queue.ask(*commits(repository, 30, tenant="a"), priority=Priority.SWEEP)
     queue.ask(*commits("b1", 30, tenant="b"), priority=Priority.SWEEP)
-    assert take(queue, 8) == ["a10", "b10", "a20", "b11", "a30", "b12", "a11", "b13"]
+    taken = take(queue, 12)
+    assert sum(name.startswith("b1") for name in taken) >= 4
 
 
-def test_ten_pushes_are_one_review_of_the_newest_head_and_the_older_one_is_cancelled(queue: JobQueue) -> None:
+def test_a_job_that_waits_for_a_retry_does_not_let_new_jobs_overtake(queue: JobQueue) -> None:
+    (retried,) = queue.ask(*commits("a", 1), priority=Priority.SWEEP)
+    queue.ask(*commits("b", 20), priority=Priority.SWEEP)
+    queue.database.change("UPDATE jobs SET again_at = 1e12 WHERE number = ?", (retried,))
+    assert len(take(queue, 11)) == 11
+    queue.ask(*commits("c", 1), priority=Priority.SWEEP)
+    assert take(queue, 3)[0] == "b10"
+
+
+def test_ten_pushes_are_one_review_of_the_newest_commit(queue: JobQueue) -> None:
     (first,) = queue.ask(pull_request(head="h0"), priority=Priority.PULL_REQUEST)
     take(queue)
     later = {queue.ask(pull_request(head=f"h{n}"), priority=Priority.PULL_REQUEST) for n in range(1, 10)}
     assert len(later) == 1
     ((second,),) = later
     assert queue.find(second).job.head == "h9"
-    (aborted,) = queue.database.select("SELECT abort_requested FROM procrastinate_jobs WHERE id = ?", (first,))[0]
-    assert aborted
-    assert "a newer commit was pushed" in queue.find(first).reason
-    # Of the same head there is a review already, and another pull request is another matter.
-    queue.database.change(
-        "UPDATE procrastinate_jobs SET status = 'aborted', abort_requested = false WHERE id = ?", (first,)
+    cancelled = queue.find(first)
+    assert (cancelled.state, cancelled.reason) == (
+        JobState.CANCELLED,
+        "a newer commit was pushed to this pull request",
     )
-    assert take(queue) == ["shop#7"]
-    assert queue.ask(pull_request(head="h9"), priority=Priority.PULL_REQUEST) == (second,)
-    assert queue.ask(pull_request(8, head="h9"), priority=Priority.PULL_REQUEST) != (second,)
 
 
-def test_a_person_who_waits_for_a_pull_request_that_waits_takes_it_along(queue: JobQueue) -> None:
-    (slow,) = queue.ask(pull_request(1), priority=Priority.PULL_REQUEST)
-    queue.ask(pull_request(2), priority=Priority.PULL_REQUEST)
-    assert queue.ask(pull_request(2), priority=Priority.PERSON) != (slow,)
-    assert take(queue, 2) == ["shop#2", "shop#1"]
-
-
-def test_a_job_is_cancelled_and_tried_again_and_what_cannot_be_is_said(queue: JobQueue) -> None:
-    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
-    assert queue.cancel(number).state is JobState.CANCELLED
-    assert queue.find(number).reason == "cancelled by a user"
-    with pytest.raises(UsageError, match="is already cancelled"):
-        queue.cancel(number)
-    assert queue.retry(number).state is JobState.WAITING
-    with pytest.raises(UsageError, match="is waiting"):
-        queue.retry(number)
-    sweep = queue.ask(*commits("r", 5), priority=Priority.SWEEP)
-    assert queue.cancel_sweep("a" * 32) == 5
-    assert queue.counts("a" * 32)[JobState.CANCELLED] == 5
-    assert len(sweep) == 5
-
-
-def test_jobs_of_workers_that_died_wait_again_and_one_that_kills_them_is_dead_in_the_end(queue: JobQueue) -> None:
-    queue.ask(*commits("r", 3), priority=Priority.SWEEP)
-    alive, silent, gone = running(queue), running(queue, 100), running(queue)
-    for worker in (alive, silent, gone):
-        take(queue, worker=worker)
-    assert queue.rescue(dead_seconds=30.0, gone=[gone]) == 2
-    assert queue.rescue(dead_seconds=30.0) == 0
-    states = [record.state for record in queue.list()]
-    assert sorted(states) == ["running", "waiting", "waiting"]
-    for _ in range(11):
-        queue.database.change("UPDATE procrastinate_jobs SET scheduled_at = NULL")
-        queue.database.change("UPDATE procrastinate_jobs SET status = 'succeeded' WHERE worker_id = ?", (alive,))
-        take(queue, worker=running(queue, 100))
-        queue.rescue(dead_seconds=30.0)
-        queue.database.change(
-            "UPDATE procrastinate_jobs SET scheduled_at = now() + '1 day' WHERE args #>> '{job,sweep,commit}' = 'r2'"
-        )
-    (dead,) = queue.list(states=[JobState.DEAD])
-    assert "its worker died" in dead.reason
-
-
-def test_a_cancelled_job_of_a_worker_that_died_is_not_tried_again(queue: JobQueue) -> None:
-    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
-    take(queue, worker=running(queue, 100))
-    queue.cancel(number)
-    queue.rescue(dead_seconds=30.0)
-    assert queue.find(number).state is JobState.CANCELLED
-
-
-def test_a_job_about_which_another_waits_ends_and_holds_up_nobody(queue: JobQueue) -> None:
-    first = queue.ask(run(), priority=Priority.PERSON)[0]
-    gone = running(queue)
-    take(queue, worker=gone)
-    second = queue.ask(run(), priority=Priority.PERSON)[0]
-    other = queue.ask(*commits("r", 1), priority=Priority.SWEEP)[0]
-    with queue.database.writing() as connection:
-        connection.execute("SELECT procrastinate_fetch_job_v2(ARRAY['sweeps'], ?)", (gone,))
-    assert queue.rescue(dead_seconds=30, gone=[gone]) == 2
-    assert [queue.find(one).state.value for one in (first, second, other)] == ["cancelled", "waiting", "waiting"]
-    with pytest.raises(UsageError, match=f"the job {second}, which does the same, is already waiting"):
-        queue.retry(first)
-    take(queue)
-    third = queue.ask(run(), priority=Priority.PERSON)[0]
-    queue.hand_back(second)
-    assert [queue.find(one).state.value for one in (second, third)] == ["cancelled", "waiting"]
-
-
-def test_who_wants_something_else_of_a_pull_request_does_not_get_what_runs_for_another(queue: JobQueue) -> None:
-    first = queue.ask(pull_request(head="h"), priority=Priority.PERSON)[0]
+def test_a_request_for_the_commit_under_review_gets_the_running_job(queue: JobQueue) -> None:
+    (first,) = queue.ask(pull_request(head="h"), priority=Priority.PERSON)
     take(queue)
     assert queue.ask(replace(pull_request(head="h"), tenant="b"), priority=Priority.PULL_REQUEST) == (first,)
-    other = queue.ask(replace(pull_request(head="h"), base="release"), priority=Priority.PERSON)[0]
+    assert queue.ask(pull_request(8, head="h"), priority=Priority.PULL_REQUEST) != (first,)
+    (other,) = queue.ask(replace(pull_request(head="h"), base="release"), priority=Priority.PERSON)
     assert other != first
-    # The first looks at the newest commit too, and goes on.
-    assert queue.database.select("SELECT abort_requested FROM procrastinate_jobs WHERE id = ?", (first,)) == [(False,)]
-    # Whoever asks for what was just cancelled gets a job of their own.
+    # The first job reviews the newest commit too, so it continues.
+    assert queue.find(first).state is JobState.RUNNING
     queue.cancel(other)
     queue.cancel(first)
     assert queue.ask(pull_request(head="h"), priority=Priority.PERSON) not in ((first,), (other,))
 
 
-def test_a_job_that_cannot_be_read_hides_no_other_and_can_be_cancelled(queue: JobQueue) -> None:
+def test_an_urgent_request_moves_the_waiting_job_of_its_pull_request_forward(queue: JobQueue) -> None:
+    queue.ask(pull_request(1), priority=Priority.PULL_REQUEST)
+    (moved,) = queue.ask(pull_request(2), priority=Priority.PULL_REQUEST)
+    assert queue.ask(pull_request(2), priority=Priority.PERSON) == (moved,)
+    assert queue.ask(pull_request(2), priority=Priority.SWEEP) == (moved,)
+    assert queue.find(moved).priority is Priority.PERSON
+    assert take(queue, 2) == ["shop#2", "shop#1"]
+
+
+def test_a_job_is_cancelled_and_retried_and_refusals_explain_themselves(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    assert queue.cancel(number).state is JobState.CANCELLED
+    assert queue.find(number).reason == "cancelled by a user"
+    with pytest.raises(UsageError, match="is already cancelled"):
+        queue.cancel(number)
+    retried = queue.retry(number)
+    assert (retried.state, retried.reason, retried.ended_at) == (JobState.WAITING, "", None)
+    with pytest.raises(UsageError, match="is waiting"):
+        queue.retry(number)
+    assert take(queue) == ["shop#7"]
+
+
+def test_a_sweep_is_cancelled_and_retried_as_one(queue: JobQueue) -> None:
+    numbers = queue.ask(*commits("r", 3), priority=Priority.SWEEP)
+    take(queue)
+    assert queue.counts("a" * 32)[JobState.RUNNING] == 1
+    assert queue.cancel_sweep("a" * 32) == 3
+    assert queue.counts("a" * 32)[JobState.CANCELLED] == 3
+    assert queue.retry_sweep("a" * 32) == 3
+    assert [queue.find(one).state.value for one in numbers] == ["waiting"] * 3
+    assert take(queue, 3) == ["r0", "r1", "r2"]
+
+
+def test_a_job_is_not_retried_while_another_one_does_the_same(queue: JobQueue) -> None:
+    (first,) = queue.ask(run(), priority=Priority.PERSON)
+    queue.cancel(first)
+    (second,) = queue.ask(run(), priority=Priority.PERSON)
+    with pytest.raises(UsageError, match=f"the job {second}, which does the same, is already waiting"):
+        queue.retry(first)
+
+
+def test_an_old_delivery_of_a_job_does_nothing(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PULL_REQUEST)
+    take(queue, starts=False)
+    ((old,),) = queue.database.select("SELECT delivery FROM jobs WHERE number = ?", (number,))
+    queue.cancel(number)
+    queue.retry(number)
+
+    async def use_old_delivery() -> object:
+        connector = PatientConnector(queue.database.url)
+        await connector.open_async()
+        try:
+            return await RunningJobs(connector, queue.database).start(number, old)
+        finally:
+            await connector.close_async()
+
+    assert asyncio.run(use_old_delivery()) is None
+    assert queue.find(number).state is JobState.WAITING
+
+
+def test_a_job_that_cannot_be_read_is_listed_and_can_be_cancelled(queue: JobQueue) -> None:
     (good,) = queue.ask(pull_request(), priority=Priority.PERSON)
     (bad,) = queue.ask(*commits("r", 1), priority=Priority.SWEEP)
-    queue.database.change('UPDATE procrastinate_jobs SET args = \'{"job": {"kind": "odd"}}\' WHERE id = ?', (bad,))
     queue.database.change(
-        "INSERT INTO job_states (job_id, outcome, progress) VALUES (?, '[]', '{\"done\": \"x\"}')", (bad,)
+        "UPDATE jobs SET request = ?, progress = ?, outcome = ? WHERE number = ?",
+        (b'{"kind": "odd"}', b'{"done": "x"}', b"[]", bad),
     )
     assert [record.job_id for record in queue.list()] == [bad, good]
-    assert "cannot be read" in queue.find(bad).job.description
+    found = queue.find(bad)
+    assert "cannot be read" in found.job.description
+    assert (found.progress, found.outcome) == (Progress(), None)
     assert queue.cancel(bad).state is JobState.CANCELLED
 
 
-def test_what_is_left_of_a_sweep_is_tried_again_as_one(queue: JobQueue) -> None:
-    numbers = queue.ask(*commits("r", 3), priority=Priority.SWEEP)
-    take(queue)
-    assert queue.cancel_sweep("a" * 32) == 3
-    assert queue.retry_sweep("a" * 32) == 2
-    assert [queue.find(one).state.value for one in numbers] == ["running", "waiting", "waiting"]
-
-
-def test_jobs_that_ended_long_ago_are_forgotten(queue: JobQueue) -> None:
+def test_jobs_that_ended_long_ago_are_removed(queue: JobQueue) -> None:
     old, young, waiting = queue.ask(*commits("r", 3), priority=Priority.SWEEP)
     queue.cancel(old)
     queue.cancel(young)
-    change = "UPDATE procrastinate_events SET at = at - interval '31 days' WHERE job_id = ANY (?)"
-    queue.database.change(change, ([old, waiting],))
+    queue.database.change("UPDATE jobs SET ended_at = ended_at - 31 * 86400.0 WHERE number = ?", (old,))
     assert (queue.forget(), queue.forget()) == (1, 0)
     assert [record.job_id for record in queue.list()] == [waiting, young]
-    assert queue.database.select("SELECT job_id FROM job_states") == [(young,)]
 
 
-def test_who_watches_hears_of_changes(queue: JobQueue) -> None:
+@pytest.mark.defect("W9")
+def test_a_job_that_succeeds_after_a_failure_shows_no_reason(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
-    changes = queue.changes(seconds=10.0)
-    assert next(changes) == set()
-    queue.cancel(number)
-    assert next(changes) == {number}
+
+    async def fail_and_succeed() -> None:
+        connector = PatientConnector(queue.database.url)
+        await connector.open_async()
+        rows = RunningJobs(connector, queue.database)
+        ((delivery,),) = queue.database.select("SELECT delivery FROM jobs")
+        for _ in range(2):
+            started = await rows.start(number, delivery)
+            assert started is not None
+            await rows.wait(started, again_at=5.0, failures=1, reason="no such host", is_alone=True)
+        assert queue.find(number).reason == "no such host"
+        started = await rows.start(number, delivery)
+        assert started is not None
+        assert (queue.find(number).reason, queue.find(number).again_at) == ("", None)
+        await rows.end(started, JobState.DONE, outcome=Outcome(exit_code=0, summary="fine"))
+        await connector.close_async()
+
+    asyncio.run(fail_and_succeed())
+    found = queue.find(number)
+    assert (found.state, found.reason, found.attempts) == (JobState.DONE, "", 3)

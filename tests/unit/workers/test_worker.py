@@ -1,31 +1,39 @@
-"""A worker on a real server, with jobs that are scripted: each kind of ending, and what happens to those it leaves."""
+"""A worker on a real server, with scripted jobs: each kind of end, stops, outages, and jobs of workers that died."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, LiteralString
 
 import pytest
 from procrastinate import exceptions
 
-from codeloupe.errors import RevisionError
+from codeloupe.errors import RevisionError, StoreError
 from codeloupe.model.agent import Priority
-from codeloupe.store.limits import SharedLimits
+from codeloupe.store.owner import Owner
 from codeloupe.store.postgres import PostgresDatabase
+from codeloupe.store.processes import Processes
 from codeloupe.system.postgres_server import PostgresServer
-from codeloupe.workers import worker as module
+from codeloupe.workers.caretaker import DEFAULT_TIMING, Timing
+from codeloupe.workers.connector import PatientConnector
+from codeloupe.workers.failures import JobFailed
 from codeloupe.workers.jobs import Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
-from codeloupe.workers.worker import Execute, JobFailed, Report, Worker
-from tests.unit.workers.test_queue import commits, pull_request, running, take
+from codeloupe.workers.worker import Execute, Report, Worker
+from tests.unit.workers.test_queue import commits, pull_request, run, take
 
 pytestmark = pytest.mark.program
 DONE = Outcome(exit_code=0, summary="all is well", review_id="r")
+# A worker that looks after others all the time, and takes everyone for dead who does not run here.
+QUICK = Timing(heartbeat_seconds=0.05, look_seconds=0.05, dead_seconds=0.0)
+# A process of this machine that has ended: no number is that high.
+GONE = str(Owner(Owner.here().machine, 2**22 + 1, "gone"))
 
 
 @pytest.fixture
@@ -34,22 +42,38 @@ def queue(postgres_url: str) -> Iterator[JobQueue]:
         yield JobQueue(database)
 
 
-def doing(step: Callable[[Job, Report], Awaitable[Outcome] | Outcome]) -> Execute:
-    async def execute(job: Job, report: Report) -> Outcome:
-        made = step(job, report)
-        return made if isinstance(made, Outcome) else await made
-
-    return execute
+async def succeed(_job: Job, _report: Report) -> Outcome:
+    return DONE
 
 
-def work(queue: JobQueue, execute: Execute, **options: object) -> Worker:
-    """Work until nothing is left."""
-    worker = Worker(queue.database, execute, **options)  # type: ignore[arg-type]  # by name
-    asyncio.run(worker.run(wait=False))
-    return worker
+def work(queue: JobQueue, execute: Execute, **options: Any) -> None:
+    """Work until no job is due."""
+    asyncio.run(Worker(queue.database, execute, **options).run(wait=False))
 
 
-def test_what_a_job_came_to_is_kept_and_its_progress_is_told(queue: JobQueue) -> None:
+def work_until(queue: JobQueue, execute: Execute, condition: Callable[[], object], **options: Any) -> None:
+    """Work until a condition holds, and stop as by a service manager."""
+
+    async def working() -> None:
+        task = asyncio.create_task(Worker(queue.database, execute, **options).run())
+        await _until(lambda: condition() or task.done())
+        if not task.done():
+            signal.raise_signal(signal.SIGTERM)
+        await task
+
+    asyncio.run(working())
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - it comes about in the database
+        await asyncio.sleep(0.02)
+
+
+def states(queue: JobQueue, *numbers: int) -> list[str]:
+    return [queue.find(number).state.value for number in numbers]
+
+
+def test_the_result_and_the_progress_of_a_job_are_stored(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
 
     async def execute(_job: Job, report: Report) -> Outcome:
@@ -62,12 +86,11 @@ def test_what_a_job_came_to_is_kept_and_its_progress_is_told(queue: JobQueue) ->
     found = queue.find(number)
     assert (found.state, found.outcome, found.attempts) == (JobState.DONE, DONE, 1)
     assert found.progress == Progress(stage="reviewing", done=1, total=2)
+    assert queue.workers() == ()
 
 
-def test_what_may_pass_is_tried_later_and_what_somebody_has_to_mend_is_dead_with_its_reason(queue: JobQueue) -> None:
-    (passing,) = queue.ask(pull_request(1), priority=Priority.PERSON)
-    (wrong,) = queue.ask(pull_request(2), priority=Priority.PERSON)
-    (broken,) = queue.ask(pull_request(3), priority=Priority.PERSON)
+def test_errors_that_may_pass_are_retried_and_others_are_not(queue: JobQueue) -> None:
+    passing, wrong, broken = (queue.ask(pull_request(n), priority=Priority.PERSON)[0] for n in (1, 2, 3))
     given_up: list[str] = []
 
     async def execute(job: Job, _report: Report) -> Outcome:
@@ -75,54 +98,51 @@ def test_what_may_pass_is_tried_later_and_what_somebody_has_to_mend_is_dead_with
             raise JobFailed("the service is overloaded", retryable=True)
         if job.pull_request == "2":
             raise RevisionError("there is no such commit", hint="push it")
-        raise RuntimeError("what nobody thought of")
+        raise RuntimeError("an unexpected error")
 
     async def give_up(job: Job, reason: str) -> None:
         given_up.append(f"{job.pull_request}: {reason}")
 
     work(queue, execute, give_up=give_up)
-    records = [queue.find(number) for number in (passing, wrong, broken)]
-    assert [record.state for record in records] == [JobState.WAITING, JobState.DEAD, JobState.WAITING]
-    assert [record.reason for record in records] == [
+    assert states(queue, passing, wrong, broken) == ["waiting", "dead", "waiting"]
+    assert [queue.find(number).reason for number in (passing, wrong, broken)] == [
         "the service is overloaded",
         "there is no such commit (push it)",
-        "RuntimeError: what nobody thought of",
+        "RuntimeError: an unexpected error",
     ]
-    assert records[0].again_at is not None
+    assert queue.find(passing).again_at is not None
     assert given_up == ["2: there is no such commit (push it)"]
     assert queue.retry(wrong).state is JobState.WAITING
 
 
-def test_after_some_tries_a_job_is_dead_or_is_done_with_what_there_is(queue: JobQueue) -> None:
+def test_after_four_retries_a_job_is_dead_or_has_a_partial_result(queue: JobQueue) -> None:
     (dead,) = queue.ask(pull_request(1), priority=Priority.PERSON)
     (partial,) = queue.ask(pull_request(2), priority=Priority.PERSON)
-    incomplete = Outcome(exit_code=3, summary="not all was reviewed", review_id="r")
-    tries: Counter[str | None] = Counter()
+    incomplete = Outcome(exit_code=3, summary="not everything was reviewed", review_id="r")
+    attempts: Counter[str | None] = Counter()
 
     async def execute(job: Job, _report: Report) -> Outcome:
-        tries[job.pull_request] += 1
+        attempts[job.pull_request] += 1
         outcome = incomplete if job.pull_request == "2" else None
         raise JobFailed("the service is overloaded", retryable=True, outcome=outcome)
 
     for _ in range(6):
         work(queue, execute)
-        queue.database.change("UPDATE procrastinate_jobs SET scheduled_at = NULL")
-    assert queue.find(dead).state is JobState.DEAD
-    assert (queue.find(partial).state, queue.find(partial).outcome) == (JobState.DONE, incomplete)
-    assert tries == {"1": 5, "2": 5}
+        _make_due(queue)
+    assert states(queue, dead, partial) == ["dead", "done"]
+    assert (queue.find(partial).outcome, queue.find(partial).reason) == (incomplete, "")
+    assert attempts == {"1": 5, "2": 5}
 
 
-def test_a_job_under_a_quota_waits_until_that_opens_again(queue: JobQueue) -> None:
-    limits = SharedLimits(queue.database)
-    assert limits.seconds_until_open() == 0.0
-    for account, seconds in (("a", -60), ("b", 7200), ("c", 3600)):
-        now = "extract(epoch FROM clock_timestamp())"
-        insert = f"INSERT INTO limit_accounts (account, opens_at) VALUES (?, {now} + ?)"
-        queue.database.change(insert, (account, seconds))
+def _make_due(queue: JobQueue) -> None:
+    queue.database.change("UPDATE procrastinate_jobs SET scheduled_at = NULL")
+
+
+def test_a_job_under_a_quota_waits_until_the_quota_resets(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
 
     async def execute(_job: Job, _report: Report) -> Outcome:
-        raise JobFailed("the quota has ended", retryable=True, wait_seconds=limits.seconds_until_open())
+        raise JobFailed("the quota is used up", retryable=True, wait_seconds=3600.0)
 
     work(queue, execute)
     again = queue.find(number).again_at
@@ -130,42 +150,32 @@ def test_a_job_under_a_quota_waits_until_that_opens_again(queue: JobQueue) -> No
     assert 3500 < (again - datetime.now(UTC)).total_seconds() < 3700
 
 
-def test_a_sweep_leaves_a_place_for_whoever_waits(queue: JobQueue) -> None:
+def test_half_of_the_slots_are_free_of_sweeps(queue: JobQueue) -> None:
     queue.ask(*commits("r", 8), priority=Priority.SWEEP)
-    running = most = 0
+    running: set[str] = set()
+    most = 0
     asked = asyncio.Event()
 
     async def execute(job: Job, _report: Report) -> Outcome:
-        nonlocal running, most
+        nonlocal most
         if job.sweep is None:
             asked.set()
             return DONE
-        running += 1
-        most = max(most, running)
-        if running == 2 and not asked.is_set():
-            # All places that sweeps may have are taken, and none of them ends before the review has been made.
+        running.add(job.description)
+        most = max(most, len(running))
+        if len(running) == 2 and not asked.is_set():
+            # All slots for sweeps are taken, and none becomes free before the review is done.
             await asyncio.to_thread(queue.ask, pull_request(), priority=Priority.PULL_REQUEST)
         await asked.wait()
-        running -= 1
+        running.discard(job.description)
         return DONE
 
-    async def run() -> None:
-        task = asyncio.create_task(Worker(queue.database, execute, concurrency=4).run())
-        await _until(lambda: {record.state for record in queue.list()} == {JobState.DONE})
-        signal.raise_signal(signal.SIGTERM)
-        await task
-
-    asyncio.run(run())
+    work_until(queue, execute, lambda: not queue.has_open_jobs())
     assert most == 2
     assert {record.state for record in queue.list()} == {JobState.DONE}
 
 
-async def _until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - it comes about in the database
-        await asyncio.sleep(0.02)
-
-
-def test_a_cancelled_job_ends_where_it_runs_and_a_newer_push_takes_its_place(queue: JobQueue) -> None:
+def test_a_cancelled_job_ends_where_it_runs_and_a_newer_push_replaces_it(queue: JobQueue) -> None:
     (first,) = queue.ask(pull_request(head="old"), priority=Priority.PULL_REQUEST)
     ended: list[str] = []
 
@@ -179,44 +189,49 @@ def test_a_cancelled_job_ends_where_it_runs_and_a_newer_push_takes_its_place(que
             ended.append(job.head)
         return DONE
 
-    async def run() -> None:
-        worker = Worker(queue.database, execute)
-        task = asyncio.create_task(worker.run())
-        await asyncio.to_thread(lambda: None)
-        await _until(lambda: [one.state for one in queue.list()] == [JobState.DONE, JobState.CANCELLED])
-        signal.raise_signal(signal.SIGTERM)
-        await task
-
-    asyncio.run(run())
+    work_until(queue, execute, lambda: queue.list()[0].state is JobState.DONE)
     assert ended == ["old"]
-    assert "a newer commit was pushed" in queue.find(first).reason
+    assert queue.find(first).reason == "a newer commit was pushed to this pull request"
 
 
-def test_a_stop_hands_back_what_does_not_end_in_time(queue: JobQueue) -> None:
+def test_a_stop_returns_unfinished_jobs_to_the_queue(queue: JobQueue) -> None:
     slow, quick = queue.ask(*commits("r", 2), priority=Priority.SWEEP)
-    stopped = asyncio.Event()
+    is_stopping = asyncio.Event()
 
     async def execute(job: Job, _report: Report) -> Outcome:
-        await stopped.wait()
+        await is_stopping.wait()
         if job.description == "r0":
             await asyncio.Event().wait()
         return DONE
 
-    async def run() -> None:
-        worker = Worker(queue.database, execute, concurrency=4, grace_seconds=0.3)
-        task = asyncio.create_task(worker.run())
+    async def working() -> None:
+        task = asyncio.create_task(Worker(queue.database, execute, grace_seconds=0.3).run())
         await _until(lambda: len(queue.list(states=[JobState.RUNNING])) == 2)
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0)
-        stopped.set()
+        is_stopping.set()
         await task
 
-    asyncio.run(run())
-    assert (queue.find(slow).state, queue.find(quick).state) == (JobState.WAITING, JobState.DONE)
-    assert queue.database.select("SELECT count(*) FROM procrastinate_workers") == [(0,)]
+    asyncio.run(working())
+    assert states(queue, slow, quick) == ["waiting", "done"]
+    assert take(queue) == ["r0"]
 
 
-def test_a_server_that_restarts_costs_no_running_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_signal_stops_a_worker_at_once(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.Event().wait()
+        return DONE
+
+    asyncio.run(Worker(queue.database, execute, grace_seconds=1000.0).run())
+    assert states(queue, number) == ["waiting"]
+    assert take(queue) == ["shop#7"]
+
+
+def test_a_restart_of_the_server_costs_no_running_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = PostgresServer(tmp_path / "pg", durable=False)
     calls: Counter[str] = Counter()
     with server, PostgresDatabase(server.url) as database:
@@ -233,132 +248,14 @@ def test_a_server_that_restarts_costs_no_running_job(tmp_path: Path, caplog: pyt
             return DONE
 
         work(queue, execute, concurrency=3)
-        assert {queue.find(number).state for number in numbers} == {JobState.DONE}
+        assert set(states(queue, *numbers)) == {"done"}
     assert calls == {f"r{n}": 1 for n in range(6)}
     assert "cannot reach the database; retrying" in caplog.text
 
 
-def test_a_job_that_went_to_another_worker_is_ended_by_that_alone(queue: JobQueue) -> None:
-    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
-
-    async def execute(_job: Job, _report: Report) -> Outcome:
-        # Taken for dead, while it only was slow.
-        queue.database.change("UPDATE procrastinate_jobs SET worker_id = NULL")
-        return DONE
-
-    work(queue, execute)
-    found = queue.find(number)
-    assert (found.state, found.attempts) == (JobState.RUNNING, 0)
-
-
-def test_a_job_whose_fetch_was_lost_on_its_way_is_found_again(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.1)
-
-    async def run() -> None:
-        worker = Worker(queue.database, doing(lambda _job, _report: DONE))
-        fetch = worker.manager.connector.execute_query_one_async
-        lost: list[int] = []
-
-        async def losing(query: str, **values: object) -> object:
-            row = await fetch(query, **values)
-            if row.get("id") is not None and not lost:
-                lost.append(row["id"])
-                raise exceptions.ConnectorException
-            return row
-
-        monkeypatch.setattr(worker.manager.connector, "execute_query_one_async", losing)
-        task = asyncio.create_task(worker.run())
-        await _until(lambda: queue.find(number).state is JobState.DONE)
-        signal.raise_signal(signal.SIGTERM)
-        await task
-        assert lost == [number]
-
-    asyncio.run(run())
-
-
-def test_a_job_whose_end_is_being_recorded_is_not_handed_back(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
-    worker = Worker(queue.database, doing(lambda _job, _report: DONE))
-    execute, looks = worker.manager.connector.execute_query_async, Counter[str]()
-    rescue = worker._rescue
-
-    def counted() -> int:
-        looks["done"] += 1
-        return rescue()
-
-    async def slow(query: str, **values: object) -> None:
-        if query == module.FINISH:
-            await _until(lambda: looks["done"] > 3)
-        await execute(query, **values)
-
-    monkeypatch.setattr(worker, "_rescue", counted)
-    monkeypatch.setattr(worker.manager.connector, "execute_query_async", slow)
-    asyncio.run(worker.run(wait=False))
-    found = queue.find(number)
-    assert (found.state, found.attempts, worker.manager.endings) == (JobState.DONE, 1, {})
-
-
-def test_a_worker_that_was_taken_for_dead_goes_on_and_what_it_lost_is_not_its_own(
-    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.1)
-    lost, later = queue.ask(*commits("r", 2), priority=Priority.SWEEP)
-    queue.database.change("UPDATE procrastinate_jobs SET queue_name = 'reviews' WHERE id = ?", (later,))
-    ours = queue.database.select("SELECT 1")
-
-    async def execute(job: Job, _report: Report) -> Outcome:
-        if job.description == "r0" and ours:
-            ours.clear()
-            # As another worker does, which has its end before this one has its own.
-            queue.database.change("DELETE FROM procrastinate_workers")
-            queue.database.change("DELETE FROM workers")
-            queue.database.change("UPDATE procrastinate_jobs SET status = 'succeeded' WHERE id = ?", (lost,))
-            queue.database.change("INSERT INTO job_states (job_id, reason) VALUES (?, 'of another')", (lost,))
-            raise JobFailed("too late", retryable=True)
-        return DONE
-
-    async def run() -> None:
-        worker = Worker(queue.database, execute, concurrency=1)
-        task = asyncio.create_task(worker.run())
-        await _until(lambda: queue.find(later).state is JobState.DONE)
-        signal.raise_signal(signal.SIGTERM)
-        await task
-
-    asyncio.run(run())
-    assert queue.find(lost).reason == "of another"
-
-
-def test_nobody_is_taken_for_dead_by_a_worker_that_was_cut_off_itself(
-    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
-    take(queue, worker=running(queue, pulse_seconds_ago=40))
-    worker = Worker(queue.database, doing(lambda _job, _report: DONE))
-    assert (worker._rescue(), queue.find(number).state) == (0, JobState.RUNNING)
-    monkeypatch.setattr(worker, "_reached_at", time.monotonic() - 31)
-    assert (worker._rescue(), queue.find(number).state) == (1, JobState.WAITING)
-    worker.note_lost(OSError("gone"))
-    take(queue, worker=running(queue, pulse_seconds_ago=40))
-    assert (worker._rescue(), queue.find(number).state) == (0, JobState.RUNNING)
-
-
-def test_a_worker_that_ends_when_idle_leaves_nothing_and_breaks_nothing_off(queue: JobQueue) -> None:
-    numbers = queue.ask(*commits("r", 6), priority=Priority.SWEEP)
-
-    async def execute(_job: Job, _report: Report) -> Outcome:
-        await asyncio.sleep(0.1)
-        return DONE
-
-    # More than sweeps have places for, and each takes longer than a stop would wait.
-    work(queue, execute, concurrency=2, grace_seconds=0.01)
-    assert {queue.find(number).state for number in numbers} == {JobState.DONE}
-
-
-def test_a_stop_ends_in_time_while_the_server_is_away(tmp_path: Path) -> None:
+def test_a_stop_ends_in_time_while_the_server_is_unreachable(tmp_path: Path) -> None:
     server = PostgresServer(tmp_path / "pg", durable=False)
-    with server, PostgresDatabase(server.url, patience_seconds=0.5) as database:
+    with server, PostgresDatabase(server.url) as database:
         queue = JobQueue(database)
         (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
 
@@ -367,40 +264,260 @@ def test_a_stop_ends_in_time_while_the_server_is_away(tmp_path: Path) -> None:
             signal.raise_signal(signal.SIGTERM)
             return DONE
 
-        worker = Worker(database, execute, grace_seconds=0.2)
-        worker._app.connector._pool_args["timeout"] = 0.5  # type: ignore[attr-defined]  # it is theirs
-        asyncio.run(asyncio.wait_for(worker.run(), 30))
+        asyncio.run(asyncio.wait_for(Worker(database, execute, grace_seconds=0.2).run(), 25))
         server.start()
         # Another worker finds it.
         assert queue.find(number).state is JobState.RUNNING
 
 
-def test_a_job_that_cannot_be_read_is_dead_at_once_and_says_so(queue: JobQueue) -> None:
-    odd = queue.ask(*commits("r", 2), priority=Priority.SWEEP)
-    queue.database.change('UPDATE procrastinate_jobs SET args = \'{"job": 7, "more": 1}\' WHERE id = ?', (odd[0],))
-    queue.database.change("UPDATE procrastinate_jobs SET args = '{}' WHERE id = ?", (odd[1],))
-    work(queue, doing(lambda _job, _report: DONE))
-    assert [queue.find(number).state for number in odd] == [JobState.DEAD] * 2
-    assert all("cannot be read" in queue.find(number).reason for number in odd)
+@pytest.mark.defect("W4")
+def test_a_missing_function_of_the_queue_ends_a_worker_with_an_error(queue: JobQueue) -> None:
+    queue.ask(pull_request(), priority=Priority.PERSON)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        queue.database.change("DROP FUNCTION procrastinate_fetch_job_v2")
+        return DONE
+
+    with pytest.raises(StoreError, match="procrastinate_fetch_job_v2"):
+        asyncio.run(asyncio.wait_for(Worker(queue.database, execute, timing=QUICK).run(), 25))
+    with pytest.raises(StoreError, match="is damaged: it lacks procrastinate_fetch_job_v2"):
+        asyncio.run(Worker(queue.database, succeed).run())
 
 
-def test_a_job_that_fails_or_is_stopped_as_somebody_cancels_it_is_cancelled(queue: JobQueue) -> None:
+def test_a_worker_whose_registration_was_removed_continues(queue: JobQueue) -> None:
+    first, second = queue.ask(*commits("r", 2), priority=Priority.SWEEP)
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        if job.description == "r0":
+            queue.database.change("DELETE FROM procrastinate_workers")
+        return DONE
+
+    work_until(queue, execute, lambda: not queue.has_open_jobs(), concurrency=1)
+    assert states(queue, first, second) == ["done", "done"]
+
+
+def test_a_slow_worker_does_not_change_a_job_that_was_delivered_again(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
 
     async def execute(_job: Job, _report: Report) -> Outcome:
-        queue.cancel(number)
+        # As another worker does that takes this one for dead.
+        queue.database.change("UPDATE jobs SET delivery = delivery + 1000, owner = 'another worker'")
+        return DONE
+
+    work(queue, execute)
+    found = queue.find(number)
+    assert (found.state, found.outcome) == (JobState.RUNNING, None)
+
+
+def test_a_delivery_whose_fetch_was_lost_is_made_again(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    fetch = PatientConnector.execute_query_one_async
+    lost: list[int] = []
+
+    async def losing(self: PatientConnector, query: LiteralString, **values: Any) -> dict[str, Any]:
+        row = await fetch(self, query, **values)
+        if row.get("id") is not None and not lost:
+            lost.append(row["id"])
+            return {"id": None}
+        return row
+
+    monkeypatch.setattr(PatientConnector, "execute_query_one_async", losing)
+    work_until(queue, succeed, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.1))
+    assert states(queue, number) == ["done"]
+    assert len(lost) == 1
+
+
+def test_jobs_of_dead_workers_are_delivered_again(queue: JobQueue) -> None:
+    numbers = queue.ask(*commits("r", 4), priority=Priority.SWEEP)
+    take(queue, 2)
+    take(queue, starts=False)
+    calls: Counter[str] = Counter()
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        calls[job.description] += 1
+        return DONE
+
+    work_until(queue, execute, lambda: not queue.has_open_jobs(), timing=QUICK)
+    assert states(queue, *numbers) == ["done"] * 4
+    assert calls == {f"r{n}": 1 for n in range(4)}
+    assert queue.database.select("SELECT deaths FROM jobs ORDER BY number") == [(1,), (1,), (0,), (0,)]
+    assert queue.database.select("SELECT count(*) FROM procrastinate_jobs") == [(0,)]
+
+
+def test_the_end_of_a_process_on_this_machine_is_noticed_at_once(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    take(queue)
+    queue.database.change("UPDATE jobs SET owner = ?", (GONE,))
+    work_until(queue, succeed, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    assert states(queue, number) == ["done"]
+
+
+def test_no_worker_counts_as_dead_right_after_an_outage(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    take(queue)
+    other = queue.ask(*commits("r", 1), priority=Priority.SWEEP)[0]
+    # A new worker cannot know whether the database was unreachable before.
+    timing = Timing(look_seconds=0.02, dead_seconds=DEFAULT_TIMING.dead_seconds)
+    looks = []
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        first = _seen_at(queue)
+        await _until(lambda: _seen_at(queue) > first)
+        looks.append(True)
+        return DONE
+
+    work_until(queue, execute, lambda: queue.find(other).state is JobState.DONE, timing=timing)
+    assert (states(queue, number), looks) == (["running"], [True])
+
+
+def _seen_at(queue: JobQueue) -> float:
+    return max((worker.seen_at for worker in queue.workers()), default=0.0)
+
+
+def test_a_job_whose_worker_died_eleven_times_is_dead(queue: JobQueue) -> None:
+    (number,) = queue.ask(*commits("r", 1), priority=Priority.SWEEP)
+    given_up: list[str] = []
+
+    async def give_up(job: Job, reason: str) -> None:
+        given_up.append(f"{job.description}: {reason}")
+
+    queue.database.change("UPDATE jobs SET deaths = 9")
+    for expected in ("waiting", "dead"):
+        _make_due(queue)
+        take(queue)
+        queue.database.change("UPDATE jobs SET owner = ?", (GONE,))
+        done = lambda wanted=expected: states(queue, number) == [wanted]  # noqa: E731 - a condition
+        work_until(queue, succeed, done, give_up=give_up, queues=["reviews"], timing=Timing(look_seconds=0.05))
+        assert states(queue, number) == [expected]
+    assert queue.find(number).reason == "its worker died 11 times while it was running"
+    assert given_up == ["r0: its worker died 11 times while it was running"]
+
+
+def test_a_cancelled_job_of_a_dead_worker_stays_cancelled(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    take(queue)
+    queue.cancel(number)
+    other = queue.ask(*commits("r", 1), priority=Priority.SWEEP)[0]
+    take(queue)
+    work_until(queue, succeed, lambda: queue.find(other).state is JobState.DONE, timing=QUICK)
+    assert states(queue, number) == ["cancelled"]
+
+
+def test_a_job_of_a_dead_worker_makes_way_for_a_newer_one(queue: JobQueue) -> None:
+    (first,) = queue.ask(run(), priority=Priority.PERSON)
+    take(queue)
+    (second,) = queue.ask(run(), priority=Priority.PERSON)
+    work_until(queue, succeed, lambda: not queue.has_open_jobs(), timing=QUICK)
+    assert states(queue, first, second) == ["cancelled", "done"]
+    assert "another job" in queue.find(first).reason
+
+
+def test_a_failed_job_makes_way_for_a_newer_one(queue: JobQueue) -> None:
+    (first,) = queue.ask(run(), priority=Priority.PERSON)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        if len(queue.list()) == 1:
+            await asyncio.to_thread(queue.ask, run(), priority=Priority.PERSON)
+            raise JobFailed("the service is overloaded", retryable=True)
+        return DONE
+
+    work_until(queue, execute, lambda: not queue.has_open_jobs())
+    assert [record.state.value for record in queue.list()] == ["done", "cancelled"]
+    assert queue.find(first).state is JobState.CANCELLED
+
+
+def test_until_idle_does_all_jobs_and_stops_none(queue: JobQueue) -> None:
+    numbers = [*queue.ask(*commits("r", 6), priority=Priority.SWEEP)]
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        if job.description == "r0":
+            numbers.extend(await asyncio.to_thread(queue.ask, run(), priority=Priority.PERSON))
+        await asyncio.sleep(0.1)
+        return DONE
+
+    # Each job takes longer than a stop would wait.
+    work(queue, execute, concurrency=2, grace_seconds=0.01)
+    assert states(queue, *numbers) == ["done"] * 7
+
+
+def test_a_job_that_cannot_be_read_is_dead_at_once(queue: JobQueue) -> None:
+    (number,) = queue.ask(*commits("r", 1), priority=Priority.SWEEP)
+    queue.database.change("UPDATE jobs SET request = ?", (b'{"job": 7}',))
+    work(queue, succeed)
+    assert states(queue, number) == ["dead"]
+    assert "cannot be read" in queue.find(number).reason
+
+
+def test_a_job_that_fails_while_it_is_cancelled_stays_cancelled(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        await asyncio.to_thread(queue.cancel, number)
         raise JobFailed("the service is overloaded", retryable=True)
 
     work(queue, execute)
-    assert queue.find(number).state is JobState.CANCELLED
+    assert states(queue, number) == ["cancelled"]
 
 
-def test_the_pulse_is_quicker_than_what_takes_a_worker_for_dead() -> None:
-    assert module._PULSE_SECONDS * 3 <= module._DEAD_SECONDS
+@pytest.mark.defect("W8")
+def test_a_worker_is_listed_while_it_runs(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    seen = []
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        seen.extend(await asyncio.to_thread(queue.workers))
+        assert await asyncio.to_thread(queue.running_counts) == {seen[0].owner: 1}
+        return DONE
+
+    assert not queue.is_served("reviews")
+    work(queue, execute, queues=["reviews"], concurrency=3)
+    assert states(queue, number) == ["done"]
+    assert [(worker.queues, worker.slots) for worker in seen] == [(("reviews",), 3)]
+    assert str(os.getpid()) in seen[0].host
+    assert not queue.is_served("reviews")
 
 
-def test_no_agent_can_read_the_variables_of_a_worker() -> None:
-    # By the number of PR_GET_DUMPABLE: what is not dumpable belongs to root below /proc, whoever runs it.
+def test_the_rows_of_dead_workers_are_removed(queue: JobQueue) -> None:
+    Processes(queue.database, owner=Owner.parse(GONE)).register_worker(["reviews"], 1)
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+
+    def is_removed() -> bool:
+        owners = [owner for (owner,) in queue.database.select("SELECT owner FROM processes")]
+        return GONE not in owners and queue.find(number).state is JobState.DONE
+
+    work_until(queue, succeed, is_removed, timing=QUICK)
+    assert queue.database.select("SELECT count(*) FROM processes") == [(0,)]
+
+
+def test_old_jobs_are_removed_by_a_worker(queue: JobQueue) -> None:
+    (old,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    queue.cancel(old)
+    queue.database.change("UPDATE jobs SET ended_at = 0")
+    work_until(queue, succeed, lambda: not queue.list(), timing=QUICK)
+    assert queue.list() == ()
+
+
+def test_a_heartbeat_comes_often_enough() -> None:
+    assert DEFAULT_TIMING.heartbeat_seconds * 3 <= DEFAULT_TIMING.dead_seconds
+
+
+def test_the_connector_repeats_only_errors_that_may_pass(queue: JobQueue) -> None:
+    queue.prepare()
+
+    async def use() -> None:
+        connector = PatientConnector(queue.database.url)
+        await connector.open_async()
+        # procrastinate refuses to end a delivery that has ended.
+        await connector.execute_query_async("SELECT procrastinate_finish_job_v1(999, 'succeeded', false)")
+        with pytest.raises(exceptions.ConnectorException):
+            await connector.execute_query_async("SELECT no_such_function()")
+        await connector.close_async()
+
+    asyncio.run(asyncio.wait_for(use(), 25))
+
+
+def test_agents_cannot_read_the_variables_of_a_worker() -> None:
+    # By the number of PR_GET_DUMPABLE: below /proc, a process that is not dumpable belongs to root.
     script = (
         "import ctypes; from codeloupe.system.process import hide_from_others as hide;"
         "asked = lambda: ctypes.CDLL(None).prctl(3, 0, 0, 0, 0); before = asked(); hide(); print(before, asked())"

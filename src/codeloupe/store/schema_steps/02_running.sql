@@ -111,13 +111,11 @@ CREATE TABLE jobs (
     outcome bytea,
     reason text NOT NULL
 );
+-- Each change of a job writes to its indexes, so there are few of them.
 CREATE INDEX waiting_jobs ON jobs (priority, tenant, repository, rank) WHERE state = 'waiting';
-CREATE INDEX waiting_jobs_in_order ON jobs (priority, rank) WHERE state = 'waiting';
 CREATE INDEX running_jobs ON jobs (owner) WHERE state = 'running';
 CREATE INDEX open_jobs_alone ON jobs (alone) WHERE alone IS NOT NULL AND state IN ('waiting', 'running');
-CREATE INDEX jobs_of_delivery ON jobs (delivery);
-CREATE INDEX jobs_of_sweep ON jobs (sweep_id, state) WHERE sweep_id IS NOT NULL;
-CREATE INDEX ended_jobs ON jobs (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX jobs_of_sweep ON jobs (sweep_id) WHERE sweep_id IS NOT NULL;
 
 -- The migrations of procrastinate, the queue, that were applied to this database.
 CREATE TABLE queue_migrations (
