@@ -1,4 +1,4 @@
-"""Workers on a real Postgres: empty jobs against bare procrastinate, jobs of a second, and the wait of pull requests."""
+"""Workers on a real Postgres: empty jobs against bare procrastinate, jobs of a second, and waiting pull requests."""
 
 from __future__ import annotations
 

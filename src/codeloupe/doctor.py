@@ -115,7 +115,7 @@ def _check_queue(calls: AgentCalls) -> tuple[Check, ...]:
         if not shared.is_shared:
             return ()
         # procrastinate belongs to the extra `server`, without which there is no shared database.
-        from codeloupe.store.queue_schema import installed_version, read_queue_state
+        from codeloupe.store.queue_schema import installed_version, read_queue_state  # noqa: PLC0415 - an extra
 
         with shared.snapshot() as connection:
             state = read_queue_state(connection)

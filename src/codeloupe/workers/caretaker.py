@@ -102,6 +102,7 @@ class Caretaker:
         await self._rescue(await in_thread(lambda: rescue.abandoned_deliveries(self._database)))
         if self._may_judge_others() and await self._is_due("stalled jobs", _STALLED_SECONDS):
             await self._rescue(await rescue.stalled_deliveries(self._manager, dead_seconds=self._timing.dead_seconds))
+        if await self._is_due("dead workers", _STALLED_SECONDS):
             await in_thread(self._processes.remove_dead_workers)
         await self._return_lost_deliveries()
         if await self._is_due("old jobs", _CLEANING_SECONDS):

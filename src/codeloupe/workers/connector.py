@@ -33,14 +33,14 @@ class PatientConnector(PsycopgConnector):
     `worker_ids` are the numbers under which procrastinate's workers in this process fetch jobs.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, most_connections: int = 4) -> None:
         # By itself, a pool tries ever more seldom to reach a server that is down.
         super().__init__(
             kwargs={**session_parameters(url, SCHEMA), "prepare_threshold": 5},
             configure=_commit_each_statement,
             pool_factory=_unchecked_pool,
             min_size=1,
-            max_size=4,
+            max_size=most_connections,
             timeout=2.0,
             reconnect_timeout=2.0,
         )
@@ -64,6 +64,8 @@ class PatientConnector(PsycopgConnector):
 
     async def execute_query_one_async(self, query: LiteralString, **arguments: Any) -> dict[str, Any]:
         """Return the row of a statement. Workers fetch jobs with it, so a stop need not wait for it."""
+        # procrastinate names this argument so in each statement about a worker. A test loses the answer to a fetch, and
+        # fails if it is named otherwise.
         worker_id = arguments.get("worker_id")
         if worker_id is not None:
             self.worker_ids.add(worker_id)

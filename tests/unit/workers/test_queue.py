@@ -17,7 +17,9 @@ from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.deliveries import delivery_priority
 from codeloupe.workers.jobs import Job, JobKind, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
+from codeloupe.workers.requests import queue_run
 from codeloupe.workers.running import RunningJobs
+from tests.unit.store import run_samples
 
 pytestmark = pytest.mark.program
 
@@ -270,3 +272,13 @@ def test_a_job_that_succeeds_after_a_failure_shows_no_reason(queue: JobQueue) ->
     asyncio.run(fail_and_succeed())
     found = queue.find(number)
     assert (found.state, found.reason, found.attempts) == (JobState.DONE, "", 3)
+
+
+@pytest.mark.defect("W11")
+def test_a_run_is_queued_once_for_a_worker_to_continue(queue: JobQueue) -> None:
+    record = run_samples.run(run_id="r1", origin="https://example.com/shop.git")
+    number = queue_run(queue, record)
+    assert queue_run(queue, record, accept_changes=True) == number
+    found = queue.find(number)
+    assert (found.job.kind, found.job.run_id, found.job.accept_changes) == (JobKind.PIPELINE, "r1", True)
+    assert (found.job.repository, found.priority) == ("https://example.com/shop.git", Priority.PERSON)

@@ -18,7 +18,7 @@ from codeloupe.errors import RevisionError, StoreError
 from codeloupe.model.agent import Priority
 from codeloupe.store.owner import Owner
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.store.processes import Processes
+from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.workers.caretaker import DEFAULT_TIMING, Timing
 from codeloupe.workers.connector import PatientConnector
@@ -462,7 +462,7 @@ def test_a_job_that_fails_while_it_is_cancelled_stays_cancelled(queue: JobQueue)
 @pytest.mark.defect("W8")
 def test_a_worker_is_listed_while_it_runs(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
-    seen = []
+    seen: list[WorkerRecord] = []
 
     async def execute(_job: Job, _report: Report) -> Outcome:
         seen.extend(await asyncio.to_thread(queue.workers))
