@@ -18,8 +18,9 @@ from codeloupe.cli.verbs import Interrupted, Output, loaded_by, note, run_to_end
 from codeloupe.config.loading import database_url, user_settings
 from codeloupe.errors import JobNotDone, StoreError, UsageError, install_command
 from codeloupe.reports import Layout, render, render_sweep
-from codeloupe.reports.wording import counted, duration
+from codeloupe.reports.wording import counted, duration, quota_text
 from codeloupe.system.untrusted import terminal
+from codeloupe.workers.jobs import WAITING_FOR_QUOTA
 
 if TYPE_CHECKING:
     from codeloupe.config.loading import LoadedSettings
@@ -128,7 +129,7 @@ def _line(record: JobRecord) -> str:
     """Return the row of a job, with what explains its state: the reason, the result or the progress."""
     words = record.job.description
     summary = record.outcome.summary if record.outcome else ""
-    for explanation in (record.reason, summary, _progress(record)):
+    for explanation in (_reason(record), summary, _progress(record)):
         if explanation:
             words = f"{words} - {explanation}"
             break
@@ -143,6 +144,13 @@ def _progress(record: JobRecord) -> str:
     if not progress.total:
         return progress.stage
     return f"{progress.stage}, {progress.done} of {counted(progress.total, 'call')}"
+
+
+def _reason(record: JobRecord) -> str:
+    """Return why a job failed or waits; for a quota, with the time of its reset."""
+    if record.reason == WAITING_FOR_QUOTA:
+        return quota_text(record.again_at, waiting=True)
+    return record.reason
 
 
 def _age(record: JobRecord) -> str:
@@ -168,7 +176,7 @@ def _show(queue: JobQueue, arguments: argparse.Namespace) -> int:
         "worker": record.worker,
         "progress": _progress(record),
         "attempts": record.attempts,
-        "reason": record.reason,
+        "reason": _reason(record),
     }
     if record.outcome is not None:
         facts["result"] = record.outcome.summary
@@ -356,6 +364,8 @@ class _JobStates:
         words = f"job {record.job_id} {record.state.value}"
         if record.state.is_end:
             return words, record
+        if record.reason == WAITING_FOR_QUOTA:
+            return f"job {record.job_id} {_reason(record)}", None
         if record.worker:
             words = f"{words} on {record.worker}"
         elif not self._queue.is_served(record.job.kind.queue):

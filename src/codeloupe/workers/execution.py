@@ -26,10 +26,12 @@ from codeloupe.planning.settings import configure
 from codeloupe.runtime import Runtime
 from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.workers.failures import JobFailed
+from codeloupe.workers.failures import JobFailed, JobPaused
 from codeloupe.workers.jobs import Job, JobKind, Outcome, Progress
 from codeloupe.workers.worker import Report
 
+# How long a job waits for a quota whose time of reset is not known.
+_UNKNOWN_QUOTA_SECONDS = 300.0
 # Kinds of errors that may have passed at the next attempt, which uses the stored answers.
 _PASSING = frozenset(("rate_limited", "overloaded", "connection_failed", "timeout", "ledger_failed", "history"))
 
@@ -71,7 +73,8 @@ class JobExecutor:
 
     async def _settings(self, scope: ScopeRequest, place: Path, job: Job) -> Settings:
         loaded = await configure(scope, repo=place, flags=job.flags, environment=self._environment)
-        return loaded.settings
+        # The job itself waits for a quota, without its slot.
+        return replace(loaded.settings, wait_for_quota=False)
 
     async def _review(self, job: Job, report: Report) -> Outcome:
         scope, revisions = _scope(job)
@@ -96,15 +99,15 @@ class JobExecutor:
             outcome = replace(outcome, review=review, review_id=None)
         reason = _retry_reason(review)
         if reason:
-            raise await self._failed(reason, review, outcome)
+            raise await self._incomplete(reason, review, outcome)
         return outcome
 
-    async def _failed(self, reason: str, review: Review, outcome: Outcome) -> JobFailed:
-        """Return the error of a job that is retried: after a rate limit, when the service opens again."""
-        wait = 0.0
+    async def _incomplete(self, reason: str, review: Review, outcome: Outcome) -> JobFailed | JobPaused:
+        """Return the error of a review that is made again, for a reason that may pass."""
         if any(error.kind == "rate_limited" for error in review.errors):
-            wait = await asyncio.to_thread(SharedLimits(self._database).seconds_until_open)
-        return JobFailed(reason, retryable=True, outcome=outcome, wait_seconds=wait)
+            seconds = await asyncio.to_thread(SharedLimits(self._database).seconds_until_open)
+            return JobPaused(self._database.clock() + (seconds or _UNKNOWN_QUOTA_SECONDS))
+        return JobFailed(reason, retryable=True, outcome=outcome)
 
     async def _review_commit(self, job: Job, report: Report) -> Outcome:
         part = job.sweep
@@ -122,7 +125,7 @@ class JobExecutor:
         if reviewed.review is not None:
             reason = _retry_reason(reviewed.review)
             if reason:
-                raise await self._failed(reason, reviewed.review, outcome)
+                raise await self._incomplete(reason, reviewed.review, outcome)
         return outcome
 
     async def _run_pipeline(self, job: Job, report: Report) -> Outcome:
@@ -142,8 +145,17 @@ class JobExecutor:
         except RunBusy as error:
             # The run of a worker that died becomes free after a while.
             raise JobFailed(error.message, retryable=True) from error
+        if run.state is StageState.WAITING_FOR_QUOTA:
+            raise JobPaused(_continues_at(run, self._database.clock()))
         code = 0 if run.state in (StageState.COMPLETED, StageState.AWAITING_APPROVAL) else 1
         return Outcome(exit_code=code, summary=f"{run.state.value}: {run.reason}".rstrip(": "), run_id=run.run_id)
+
+
+def _continues_at(run: RunRecord, now: float) -> float:
+    """Return when the first stage that waits for a quota continues, by the clock of the database."""
+    moments = [stage.quota_until for stage in run.stages if stage.state is StageState.WAITING_FOR_QUOTA]
+    known = [moment.timestamp() for moment in moments if moment is not None]
+    return min(known, default=now)
 
 
 def _address(job: Job) -> RemoteAddress:

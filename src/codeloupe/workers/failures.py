@@ -6,7 +6,7 @@ import random
 
 from codeloupe.errors import CodeloupeError
 from codeloupe.system.redaction import redact
-from codeloupe.workers.jobs import Outcome
+from codeloupe.workers.jobs import WAITING_FOR_QUOTA, Outcome
 
 MOST_RETRIES = 4
 _FIRST_WAIT_SECONDS = 10.0
@@ -15,19 +15,21 @@ _LONGEST_WAIT_SECONDS = 1800.0
 
 
 class JobFailed(Exception):
-    """A job did not finish. `retryable` says whether another attempt may succeed; `outcome` is the partial result.
+    """A job did not finish. `retryable` says whether another attempt may succeed; `outcome` is the partial result."""
 
-    An attempt within `wait_seconds` would fail again.
-    """
-
-    def __init__(
-        self, reason: str, *, retryable: bool, outcome: Outcome | None = None, wait_seconds: float = 0.0
-    ) -> None:
+    def __init__(self, reason: str, *, retryable: bool, outcome: Outcome | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.retryable = retryable
         self.outcome = outcome
-        self.wait_seconds = wait_seconds
+
+
+class JobPaused(Exception):
+    """A quota is used up. The job continues at a time of the database, and this does not count as a failure."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__(WAITING_FOR_QUOTA)
+        self.until = until
 
 
 def may_pass(error: Exception) -> bool:
@@ -42,13 +44,10 @@ def is_expected(error: Exception) -> bool:
     return isinstance(error, JobFailed | CodeloupeError)
 
 
-def seconds_until_retry(error: Exception, failures: int) -> float:
+def seconds_until_retry(failures: int) -> float:
     """Return how long to wait after so many failures: ever longer, and not the same for all workers."""
     wait = min(_FIRST_WAIT_SECONDS * _FACTOR ** (failures - 1), _LONGEST_WAIT_SECONDS)
-    spread = wait * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
-    if isinstance(error, JobFailed):
-        return error.wait_seconds + spread
-    return spread
+    return wait * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
 
 
 def outcome_of(error: Exception) -> Outcome | None:

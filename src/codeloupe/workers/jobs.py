@@ -16,6 +16,8 @@ REVIEWS = "reviews"
 SWEEPS = "sweeps"
 PIPELINES = "pipelines"
 QUEUES = (REVIEWS, SWEEPS, PIPELINES)
+# The reason of a job that waits until a quota resets.
+WAITING_FOR_QUOTA = "waiting for quota"
 
 
 class JobKind(StrEnum):

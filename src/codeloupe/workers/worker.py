@@ -31,13 +31,14 @@ from codeloupe.workers.deliveries import TASK, as_time
 from codeloupe.workers.failures import (
     MOST_RETRIES,
     JobFailed,
+    JobPaused,
     is_expected,
     may_pass,
     outcome_of,
     reason_of,
     seconds_until_retry,
 )
-from codeloupe.workers.jobs import QUEUES, SWEEPS, Job, JobState, Outcome, Progress
+from codeloupe.workers.jobs import QUEUES, SWEEPS, WAITING_FOR_QUOTA, Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue, decoded
 from codeloupe.workers.running import Reporter, RunningJobs, Started
 
@@ -287,6 +288,8 @@ class Worker:
             if self.connector.has_to_end:
                 await self._hand_back(started, job)
             raise
+        except JobPaused as pause:
+            await self._pause(started, job, pause)
         except Exception as error:  # noqa: BLE001 - any error is the reason why this job failed
             await self._fail(started, job, error)
         else:
@@ -311,6 +314,18 @@ class Worker:
         )
         raise DeliverAgain
 
+    async def _pause(self, started: Started, job: Job, pause: JobPaused) -> None:
+        """Let a job wait until a quota resets. Its slot is free meanwhile."""
+        _log.info("job %s is waiting for a quota", started.number)
+        await self._rows.wait(
+            started,
+            again_at=pause.until,
+            failures=started.failures,
+            reason=WAITING_FOR_QUOTA,
+            is_alone=job.alone is not None,
+        )
+        raise DeliverAgain(pause.until)
+
     async def _fail(self, started: Started, job: Job, error: Exception) -> None:
         """Let a job that failed wait for its next attempt or, after the last one, end it with its partial result."""
         reason = reason_of(error)
@@ -318,7 +333,7 @@ class Worker:
         failures = started.failures + 1
         _log.warning("job %s failed: %s", started.number, reason, exc_info=None if is_expected(error) else error)
         if may_pass(error) and failures <= MOST_RETRIES:
-            at = self._database.clock() + seconds_until_retry(error, failures)
+            at = self._database.clock() + seconds_until_retry(failures)
             await self._rows.wait(
                 started, again_at=at, failures=failures, reason=reason, is_alone=job.alone is not None
             )

@@ -22,8 +22,8 @@ from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.workers.caretaker import DEFAULT_TIMING, Timing
 from codeloupe.workers.connector import PatientConnector
-from codeloupe.workers.failures import JobFailed
-from codeloupe.workers.jobs import Job, JobState, Outcome, Progress
+from codeloupe.workers.failures import JobFailed, JobPaused
+from codeloupe.workers.jobs import WAITING_FOR_QUOTA, Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
 from codeloupe.workers.worker import Execute, Report, Worker
 from tests.unit.workers.test_queue import commits, pull_request, run, take
@@ -138,16 +138,28 @@ def _make_due(queue: JobQueue) -> None:
     queue.database.change("UPDATE procrastinate_jobs SET scheduled_at = NULL")
 
 
-def test_a_job_under_a_quota_waits_until_the_quota_resets(queue: JobQueue) -> None:
+@pytest.mark.defect("W7")
+def test_a_job_that_meets_a_quota_waits_for_the_reset_and_does_not_fail(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    attempts = 0
 
     async def execute(_job: Job, _report: Report) -> Outcome:
-        raise JobFailed("the quota is used up", retryable=True, wait_seconds=3600.0)
+        nonlocal attempts
+        attempts += 1
+        if attempts <= 10:
+            raise JobPaused(queue.database.clock() + 3600.0)
+        return DONE
 
+    for _ in range(10):
+        work(queue, execute)
+        record = queue.find(number)
+        assert (record.state, record.reason) == (JobState.WAITING, WAITING_FOR_QUOTA)
+        assert record.again_at is not None
+        assert 3500 < (record.again_at - datetime.now(UTC)).total_seconds() <= 3600
+        _make_due(queue)
+    # More pauses than a job may have failures, and the restarts of the worker, change nothing.
     work(queue, execute)
-    again = queue.find(number).again_at
-    assert again is not None
-    assert 3500 < (again - datetime.now(UTC)).total_seconds() < 3700
+    assert (queue.find(number).state, queue.find(number).reason) == (JobState.DONE, "")
 
 
 def test_half_of_the_slots_are_free_of_sweeps(queue: JobQueue) -> None:
