@@ -45,7 +45,7 @@ asyncio.run(main(sys.argv[1], SharedOptions(**eval(sys.argv[2])), sys.argv[3], i
 
 
 class Worker:
-    """A process that makes calls when it is let go."""
+    """A process that makes calls when `go` is called."""
 
     def __init__(self, url: str, prompt: str = "work", calls: int = 1, **options: object) -> None:
         words = (sys.executable, "-c", WORKER, url, repr(options), prompt, str(calls))
@@ -64,4 +64,11 @@ class Worker:
     def end(self, how: signal.Signals | None = None) -> str:
         if how is not None:
             self.process.send_signal(how)
-        return self.process.communicate(timeout=120)[0]
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        # Not `communicate`, which does not know the lines that an earlier `readline` has buffered.
+        rest = self.process.stdout.read()
+        self.process.stdout.close()
+        self.process.wait(timeout=120)
+        return rest
