@@ -138,6 +138,8 @@ class Place:
             line = re.sub(r"postgresql://\S+", lambda _: f"'{database}'", line)
         # A worker works until it is stopped; the one that does the work of the page is there already.
         line = re.sub(r"^codeloupe worker\b", "codeloupe worker --until-idle", line)
+        # `serve` runs until it is stopped, too; test_serve.py tests what it does.
+        line = re.sub(r"^codeloupe serve$", "timeout --preserve-status --signal INT 5 codeloupe serve", line)
         is_dismissed = "--undo" in line
         finders: dict[str, Callable[[], str]] = {
             "FINGERPRINT": lambda: self._fingerprint(is_dismissed=is_dismissed),

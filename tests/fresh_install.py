@@ -1,8 +1,8 @@
 """Codeloupe as people install it: the built wheel in a new virtual environment, as a pytest plugin.
 
 The environment is made once in a test session, when the first test asks for it, and all workers share it. It has the
-extra `all`, as the documentation says, at the pinned versions. Packages come from uv's cache by hard links. The cache
-has nearly everything after `make test` has set up; uv fetches the rest from the package index.
+extra `all`, as the documentation says, and `embedded`, at the pinned versions. Packages come from uv's cache by hard
+links. The cache has nearly everything after `make test` has set up; uv fetches the rest from the package index.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).with_name("uv")
 _FOLDER = "FRESH_INSTALL_FOLDER"
-_EXTRAS = "all"
+_EXTRAS = "all,embedded"
 _A_DAY_SECONDS = 86_400
 # The environment before tests get a home of their own and proxies that lead nowhere. uv finds its cache by it.
 _OUTSIDE: dict[str, str] = {}
