@@ -12,7 +12,9 @@ DEFECTS = {"T": 19, "X": 4, "L": 7, "P": 8, "V": 17, "U": 10}
 LATER = {
     *(f"F{number}" for number in range(1, 15)),
     *(f"N{number}" for number in range(1, 10)),
-    *("M1", "W1", "A1", "A2", "A3", "A4", "A6", "A7", "A8"),
+    *(f"M{number}" for number in range(1, 5)),
+    *(f"W{number}" for number in range(1, 12)),
+    *("A1", "A2", "A3", "A4", "A6", "A7", "A8"),
     *(f"E{number}" for number in range(1, 27) if number not in {5, 23}),
 }
 MARK = re.compile(r"""requirement\((?:id=)?["']([A-Z]\d{1,2})["']\)""")

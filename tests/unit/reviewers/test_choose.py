@@ -21,7 +21,7 @@ from codeloupe.model.review import ReviewerInfo
 from codeloupe.reviewers.agent import AgentReviewer
 from codeloupe.reviewers.choose import ANALYSERS, ChosenReviewer, Team, choose_reviewers, default_analysers
 from codeloupe.reviewers.verify import AgentVerifier
-from codeloupe.store.sqlite import database_path
+from codeloupe.store.sqlite import SqliteDatabase, database_path
 from codeloupe.testing import ScriptedAgent, Text
 from tests.rows import each
 
@@ -245,8 +245,12 @@ def call(agent: ScriptedAgent, *fences: str, **options: Any) -> list[tuple[str, 
     return [(result.output, result.from_ledger) for result in asyncio.run(calls())]
 
 
-def test_without_keys_nothing_is_kept_and_an_event_is_labelled_without_what_is_for_keys() -> None:
+@pytest.mark.program
+@pytest.mark.usefixtures("home")
+def test_without_keys_no_answer_is_stored_and_an_event_has_no_label_for_keys() -> None:
     agent, events = ScriptedAgent([Text("first"), Text("second")]), list[AgentEvent]()
     assert call(agent, FENCE, FENCE, emit=events.append) == [("first", False), ("second", False)]
-    assert not database_path(os.environ).exists()
+    with SqliteDatabase(database_path(os.environ)) as database:
+        assert database.select("SELECT count(*) FROM results") == [(0,)]
+        assert database.select("SELECT sum(requests) FROM spending WHERE budget = 'all'") == [(2,)]
     assert events[0] == AgentStarted("scripted", None, "1 a.py")
