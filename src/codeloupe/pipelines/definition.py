@@ -41,8 +41,10 @@ _SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
 _SYNONYMS = {"budget": "max_budget_usd", "max_budget_usd": "budget", "depends_on": "needs", "prompt": "step"}
 # Fields of a definition whose name is not that of their key.
 _FIELDS = {"timeout": "timeout_seconds", "budget": "max_budget_usd"}
-# Files by their content, and what only bounds a call or a gate left out: it shapes no work and no verdict.
+# The keys that shape the work of a stage or the verdict of a gate. Limits such as a timeout do not.
 _FILES = ("step", "agent_definition")
+# Lists for which one text may be given.
+_LISTS = ("needs", "inputs", "tools")
 _PARTS = ("agent", "model", "writes", "tools", "needs", "inputs", "artifacts", "output_schema")
 _GATE_PARTS = ("kind", "agent", "model", "command", "prompt", "fail_on", "experts", "min_score")
 _TYPES: Mapping[str, Any] = {
@@ -62,9 +64,6 @@ _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 # More entries than these are a mistake already, and are not looked at.
 _MOST_NAMES = 100
 
-# The folder of a run for the files that define it: the pipeline's file, and the others under new names.
-KEPT_FOLDER = "definition"
-_OWN, _NAMES = "pipeline.yaml", "names.json"
 _AS_WRITTEN: Mapping[str, str] = MappingProxyType({})
 
 Values = Mapping[str, Any]
@@ -159,34 +158,6 @@ def _has_stages(file: Path) -> bool:
         return False
 
 
-def kept_files(definition: PipelineDefinition) -> dict[str, bytes]:
-    """Return the pipeline's file and every file that it names, under new names, to be stored with a run."""
-    if not definition.texts:  # made by a caller of the library, of no file
-        return {}
-    names = {written: f"named-{number}" for number, written in enumerate(definition.texts) if written}
-    kept = {_OWN: definition.texts[""], _NAMES: json.dumps(names)}
-    kept |= {names[written]: text for written, text in definition.texts.items() if written}
-    return {f"{KEPT_FOLDER}/{name}": text.encode("utf-8", "surrogatepass") for name, text in kept.items()}
-
-
-def load_kept(directory: Path, *, file: Path) -> PipelineDefinition:
-    """Return the pipeline that a run has stored, with the path of its own `file`. Raise ConfigError."""
-    folder = directory / KEPT_FOLDER
-    try:
-        names = convert(json.loads((folder / _NAMES).read_bytes()), dict[str, str])
-    except (OSError, ValueError) as error:
-        words = f"the stored copy of {file} is missing or damaged: {error}"
-        raise ConfigError(words, hint="resume the run on the machine where it started") from error
-    return replace(load_pipeline(folder / _OWN, agents=None, names=names), file=file)
-
-
-def outside_files(definition: PipelineDefinition) -> tuple[str, ...]:
-    """Return the files that a pipeline names outside its own folder, as they are written, sorted."""
-    folder = definition.file.parent.resolve()
-    named = (written for written in definition.texts if written)
-    return tuple(sorted(each for each in named if not (folder / each).resolve().is_relative_to(folder)))
-
-
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the value of every input, or its default. Raise UsageError for missing and unknown inputs."""
     known = {each.name: each for each in definition.inputs}
@@ -210,14 +181,20 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     if not isinstance(word, str):
         return ""
     words = tuple(known)
-    meant = synonym if (synonym := _SYNONYMS.get(word)) in words else reader.closest(word, words)
+    meant = _SYNONYMS.get(word)
+    if meant not in words:
+        meant = reader.closest(word, words)
     return f"did you mean `{meant}`?" if meant else ""
 
 
 def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinition:
-    given = {**{key: value for key, value in defaults.items() if key != "gate"}, **values}
+    given = {**defaults}
+    given.pop("gate", None)
+    given.update(values)
     gate = given.pop("gate", None)
-    gates = given.pop("gates", ()) or ([gate] if gate else ())
+    gates = given.pop("gates", ())
+    if not gates and gate:
+        gates = [gate]
     made = [_gate(gate, defaults.get("gate", {}), files) for gate in gates]
     given["gates"] = [gate for gate, _ in made]
     if "artifacts" in given:
@@ -246,10 +223,18 @@ def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> tuple[
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
-    made: dict[str, Any] = {key: files.path(values[key]) for key in _FILES if key in values}
-    made |= {key: [values[key]] for key in ("needs", "inputs", "tools") if isinstance(values.get(key), str)}
-    made |= {"timeout": _seconds(values["timeout"])} if "timeout" in values else {}
-    return {_FIELDS.get(key, key): value for key, value in {**values, **made}.items()}
+    """Return the fields of a definition from the values of its keys."""
+    return {_FIELDS.get(key, key): _field(key, value, files) for key, value in values.items()}
+
+
+def _field(key: str, value: Any, files: _NamedFiles) -> Any:
+    if key in _FILES:
+        return files.path(value)
+    if key in _LISTS and isinstance(value, str):
+        return [value]
+    if key == "timeout":
+        return _seconds(value)
+    return value
 
 
 def _seconds(value: float | str) -> float:
