@@ -132,7 +132,7 @@ def configure(parser: Parser) -> None:
         option(answer, "stage", "STAGE", "the stage that is waiting (default: the only one)", nargs="?")
         option(answer, "--note", "TEXT", "why; it is stored with the run", default="")
         flag(answer, "--resume", "continue the run, here or on the workers that have it, and follow it")
-        # What --resume needs besides, as `resume` has it by default.
+        # The other options of `resume`, with their defaults.
         answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False)
         answer.set_defaults(accept_changes=False, clone=None)
         flag(answer, "--json", "with --resume: print the final state as JSON")
@@ -157,7 +157,7 @@ def _add_running(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for and return the exit code. Raises a CodeloupeError."""
+    """Run the command and return the exit code. Raise CodeloupeError."""
     set_up_logging(verbose=arguments.action in ("run", "resume") and arguments.verbose)
     return int(arguments.act(arguments))
 
@@ -198,7 +198,7 @@ def _dry_run(pipeline: codeloupe.Pipeline, inputs: Mapping[str, str], arguments:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    """Go on with a run that stopped; what is finished is neither run nor bought again. Raises RunBusy."""
+    """Continue a run that stopped; finished work is neither repeated nor paid for again. Raise RunBusy."""
     if arguments.note and arguments.retry is None:
         raise UsageError("--note is for --retry", hint="give --retry STAGE as well")
     record, holder = _run_to_resume(arguments)
@@ -245,7 +245,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
-    """Show how the run goes on as long as a process works on it; then its last state."""
+    """Show the progress of the run while a process works on it, and return its last state."""
     said: dict[str, str] = {}
     with PipelineDisplay(mode=choose_mode()) as display:
         while True:
@@ -261,7 +261,7 @@ async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    """Show all runs; that there is none is no error."""
+    """Show all runs; an empty list is not an error."""
     if arguments.limit < 1:
         raise UsageError(f"--limit is {arguments.limit}, and must be at least 1", hint="give 1 or more")
     store = open_store()

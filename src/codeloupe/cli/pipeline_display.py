@@ -1,4 +1,4 @@
-"""What a person sees while a pipeline runs, a tree on a terminal or a line for each step, and questions to answer."""
+"""The display of a pipeline run: a tree on a terminal or a line for each step, and questions for a person."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _AT_REST = (model.StageState.COMPLETED, model.StageState.PENDING, model.StageSta
 _NAMES_SHOWN = 12
 _DIFF_LINES_SHOWN = 400
 _SIGNS = "╰─✔▸↻·…"
-# That an attempt begins or ends, and that a person is wanted, is said by the state that follows it.
+# The state that follows such an event shows the same.
 _SILENT = ("attempt_started", "attempt_finished", "approval_wanted")
 
 
 class PipelineDisplay(Display):
-    """A sink for what happens in a run: `watch=display.watch`. `run` is the last state that was seen, or None."""
+    """A display for the events of a run: `watch=display.watch`. `run` is the last state that was seen, or None."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -43,12 +43,12 @@ class PipelineDisplay(Display):
         self.run: model.RunRecord | None = None
 
     def watch(self, run: model.RunRecord, event: model.PipelineEvent) -> None:
-        """Take a step of the run. Cheap; what it raises ends no run."""
+        """Show an event of the run."""
         self.run = run
         self.tell(self._described(run, event))
 
     def _described(self, run: model.RunRecord, event: model.PipelineEvent) -> str:
-        """A step in a line. Why a call failed is said once, and once more where its stage comes to rest for it."""
+        """Return an event as a line. The reason of a failed call is shown once, and again if its stage stops for it."""
         known, facts = self._reasons.get(event.stage), event.facts
         parts = [event.stage, event.message] if event.message else []
         if event.kind in ("try_failed", "note"):
@@ -67,7 +67,7 @@ class PipelineDisplay(Display):
                 is_said = event.message and event.message == known and facts.get("state") in ("recovering", "pending")
                 parts = [] if is_said else [event.stage, state, event.message]
             case "critique":
-                # What a person said is said once, not again as the verdict of a gate.
+                # The decision of a person is shown once, not again as the verdict of a gate.
                 words = (facts.get(name) for name in ("gate", "verdict", "score"))
                 shown = [event.stage, " ".join(str(word) for word in words if word is not None), event.message]
                 parts = [] if facts.get("gate") == model.GateKind.APPROVAL else shown
@@ -78,12 +78,12 @@ class PipelineDisplay(Display):
                 for stage in run.stages:
                     ending = ending.replace(f": {stage.reason}", "") if stage.reason else ending
                 parts = [f"run {run.run_id} {report.state_text(run.state)}", ending]
-        # Of a stage that is given up, its state gives the reason.
+        # The state of a stage that was given up shows the reason.
         is_given_up = facts.get("step") in ("escalate", "fail", "continue")
         return "" if event.kind in _SILENT or is_given_up else ": ".join(filter(None, parts))
 
     def above(self) -> Sequence[Row]:
-        """The run as a tree of rows; of one that is too high for the terminal, what is neither done nor to come."""
+        """Return the run as a tree of rows; if it is too high for the terminal, only the stages at work."""
         if self.run is None or self._console is None:
             return ()
         try:
@@ -93,11 +93,11 @@ class PipelineDisplay(Display):
                 under_way = tuple(stage for stage in run.stages if stage.state not in _AT_REST)
                 rows = draw(replace(run, stages=under_way))[: size.height - 2]
             return [self._page.cut_line(row, size.width - 3).pieces for row in rows]
-        except Exception:  # noqa: BLE001 - called by the thread that draws, where nobody could catch it
+        except Exception:  # noqa: BLE001 - called by the thread that draws, which has no handler
             return ()
 
     def status(self) -> str:
-        """How many stages are done, what they cost, and the time so far."""
+        """Return the number of completed stages, their cost, and the time so far."""
         run = self.run
         if run is None:
             return "Starting"
@@ -115,14 +115,14 @@ class PipelineDisplay(Display):
 
 
 class TerminalAsker:
-    """Asks one question at a time, as an `ask_person` of a run. None is for `later`, and for the end of input."""
+    """Asks one question at a time, as an `ask_person` of a run. None means later, or the end of input."""
 
     def __init__(self, display: PipelineDisplay, store: RunStore) -> None:
         self._display, self._store = display, store
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, stage: model.StageRecord, question: str) -> model.Approval | None:
-        """The person's answer. To be cancelled at any time; then the terminal is as it was."""
+        """Return the person's answer. A cancellation leaves the terminal as it was."""
         async with self._one_at_a_time:
             run = self._display.run
             if run is None:
@@ -198,7 +198,7 @@ class TerminalAsker:
 
 
 def can_ask() -> bool:
-    """Whether a person sits before both ends: what is written to stderr is seen, and what is read was typed."""
+    """Return whether a person is at the terminal: stderr is shown, and stdin is typed."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -211,7 +211,7 @@ def _shown_diff(lines: list[str]) -> str:
 
 
 async def _typed_line() -> str | None:
-    """A line that is typed, without blocking what else runs; None at the end of input."""
+    """Return a typed line without blocking other work; None at the end of input."""
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
     read: asyncio.Future[bytes] = loop.create_future()

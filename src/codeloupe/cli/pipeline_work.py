@@ -60,7 +60,7 @@ def go_on(work: Work, arguments: argparse.Namespace) -> int:
                 display.say(f"the finished work of the run {run.run_id} is stored; {again}")
     holder: Holder | None = None
     if stopped is not None:
-        # What stopped it is the error to report.
+        # The first error is the one to report.
         with suppress(CodeloupeError):
             run, holder = load_run(run.run_id)
     if isinstance(stopped, CodeloupeError):

@@ -44,7 +44,7 @@ _SETTINGS = (
     *("core.autocrlf=false", "core.fileMode=true", "core.symlinks=true", "core.ignoreCase=false"),
     # git's guards for other systems' names must not stop a run.
     *("core.precomposeUnicode=false", "core.protectNTFS=false", "core.protectHFS=false"),
-    # What a run refers to must outlive a failure of power: one pack, written through, instead of many small files.
+    # Objects that a run refers to must survive a power failure: one pack that is flushed, not many small files.
     *("fastimport.unpackLimit=1", "core.fsync=all"),
 )
 _IDENTITY = ("user.name=codeloupe", "user.email=codeloupe@example.invalid", "commit.gpgSign=false")
@@ -57,7 +57,7 @@ _MOST_NAMED = 10
 
 
 class Beginning(Struct, frozen=True):
-    """What a run begins with: a tree and, in a repository, the commit. `object_format` is that of its objects."""
+    """The beginning of a run: a tree and, in a repository, its commit. `object_format` is that of the objects."""
 
     tree: str
     commit: str = ""
@@ -66,7 +66,7 @@ class Beginning(Struct, frozen=True):
 
 
 class KeptTree(Struct, frozen=True):
-    """What a workspace held, by name in its store, and the files that are not in it, each with the reason."""
+    """A stored workspace: its tree, and the files that were skipped, each with the reason."""
 
     tree: str
     left_out: Mapping[str, str]
@@ -148,7 +148,7 @@ class GitWorkspaceStore:
             return packed
 
     async def put(self, tree: str, directory: Path) -> None:
-        """Make a directory hold exactly a tree; whatever else was in it is gone. No link is followed."""
+        """Make a directory contain exactly a tree; all other files in it are removed. No link is followed."""
         async with self._working(f"cannot fill the workspace {directory}") as beginning:
             self._refuse_precious(directory)
             await self._read_tree(_checked(tree))
@@ -156,7 +156,7 @@ class GitWorkspaceStore:
                 self._memory(directory).unlink(missing_ok=True)
                 if directory.is_symlink() or not directory.is_dir():
                     directory.unlink(missing_ok=True)
-                # In a thread, so that other stages go on; and to its end, or the next one would meet it.
+                # In a thread, so that other stages continue; and to its end, or the next call would find the rest.
                 await uninterrupted(asyncio.to_thread(remove_tree, directory))
                 directory.mkdir(mode=0o700, parents=True)
                 with private_directory() as private:
@@ -170,13 +170,13 @@ class GitWorkspaceStore:
                 self._memory(directory).write_text(tree, encoding="ascii")
 
     async def keep(self, directory: Path) -> KeptTree:
-        """Keep what a directory holds now, which is only read; links that leave it, for example, are left out."""
+        """Store the content of a directory, which is only read; links that leave it, for example, are skipped."""
         lock = self._locks.setdefault(_key(directory), asyncio.Lock())
         async with self._working(f"cannot store the workspace {directory}") as beginning, lock:
             return await self._keep(directory, beginning.tree)
 
     async def joined(self, base: str, ours: str, theirs: str) -> str:
-        """One tree with what each of two changed since `base`, files merged by lines. Raises JoinConflict."""
+        """Return one tree with the changes of two trees since `base`, merged by lines. Raise JoinConflict."""
         async with self._working("cannot merge the work of several stages"):
             base, ours, theirs = map(_checked, (base, ours, theirs))
             if ours in (base, theirs) or theirs == base:
@@ -203,21 +203,21 @@ class GitWorkspaceStore:
             raise JoinConflict(f"conflicting changes in {names}", hint=hint)
 
     async def changed(self, before: str, after: str) -> tuple[str, ...]:
-        """The files that differ between two trees, sorted."""
+        """Return the files that differ between two trees, sorted."""
         async with self._working("cannot compare two workspaces"):
             words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--ignore-submodules=none")
             listed = await git(self._place(), *words, _checked(before), _checked(after))
             return tuple(sorted(os.fsdecode(path) for path in listed.split(b"\0") if path))
 
     async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
-        """The difference of two trees, `without` some files, as a patch for `git apply` with bytes as surrogates."""
+        """Return the difference of two trees, `without` some files, as a patch with surrogate escapes."""
         async with self._working("cannot compare two workspaces"):
             trees = [await self.without(tree, without) for tree in (before, after)]
             patch = await git(self._place(), "diff-tree", *_PATCH_FLAGS, *trees)
             return patch.decode("utf-8", "surrogateescape")
 
     async def without(self, tree: str, paths: Sequence[str]) -> str:
-        """A tree that lacks some files."""
+        """Return a tree without some files."""
         async with self._working("cannot exclude files from a workspace"):
             if not paths:
                 return _checked(tree)
@@ -226,7 +226,7 @@ class GitWorkspaceStore:
 
     @asynccontextmanager
     async def committed_change(self, root: Path, *, before: str, after: str) -> AsyncIterator[RangeScope]:
-        """Two trees as two commits of a repository at `root`, while the block lasts. Raises GitFailed and OSError."""
+        """Yield two trees as two commits of a temporary repository at `root`. Raise GitFailed and OSError."""
         remove_tree(root)
         try:
             lay_out(root / ".git", self._format, lenders=[self._directory / "objects"])
@@ -309,7 +309,7 @@ class GitWorkspaceStore:
             raise WorkspaceError(message, hint="use a separate directory")
 
     def _add_repository(self, directory: Path, commit: str, index: Path) -> None:
-        """Give a workspace a repository of its own, so that git tells its agent what it changed. It is never read."""
+        """Add a repository to a workspace, so that the agent can see its changes with git. It is never read."""
         git_dir = directory / ".git"
         lenders = [self._directory / "objects", *([self._source.objects] if self._source else [])]
         lay_out(git_dir, self._format, lenders=lenders)
@@ -333,7 +333,7 @@ class GitWorkspaceStore:
             while level:
                 found: dict[str, os.stat_result] = {}
                 for folder in level:
-                    await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
+                    await asyncio.sleep(0)  # other stages continue, and a cancellation is noticed
                     found |= scan.listed(folder)
                 ignored = await self._ignored(found, scan.known, private, top)
                 level = [path for path, facts in found.items() if path not in ignored and scan.take(path, facts)]
@@ -341,7 +341,7 @@ class GitWorkspaceStore:
             written, pending, pending_bytes = {entry.blob for entry in tracked.values()}, list[bytes](), 0
             for number, (path, facts) in enumerate(scan.files.items()):
                 if number % 50 == 0:
-                    await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
+                    await asyncio.sleep(0)  # other stages continue, and a cancellation is noticed
                 try:
                     name, data = self._content(top, path, facts, tracked.get(path))
                 except (OSError, ValueError) as error:
@@ -364,7 +364,7 @@ class GitWorkspaceStore:
         return KeptTree(tree, dict(sorted(scan.left_out.items())))
 
     def _content(self, top: int, path: str, facts: os.stat_result, kept: Entry | None) -> tuple[str, bytes]:
-        """The name of a file's content, and the content. Raises OSError, and ValueError for what cannot be kept."""
+        """Return the object name of a file's content, and the content. Raise OSError, or ValueError if it is large."""
         if stat.S_ISLNK(facts.st_mode):
             above, _, last = path.rpartition("/")
             with opened_folder(above, inside=top) as folder:
@@ -385,10 +385,10 @@ class GitWorkspaceStore:
     async def _ignored(
         self, found: Mapping[str, os.stat_result], known: set[str], private: Path, top: int
     ) -> frozenset[str]:
-        """Which new folders and files of a workspace its repository ignores; without a repository none.
+        """Return the new folders and files of a workspace that its repository ignores; without a repository none.
 
-        git is asked about names only, in a directory of our own that holds copies of the ignore files: in the workspace
-        itself it would read what an agent left there, and could be made to wait for ever by a pipe.
+        git is asked about names only, in a private directory with copies of the ignore files. In the workspace itself,
+        it would read files of the agent, and a pipe could make it wait forever.
         """
         if not self._has_repository:
             return frozenset()
@@ -433,7 +433,7 @@ class GitWorkspaceStore:
             return (await git(place, "write-tree")).decode("ascii").strip()
 
     def _memory(self, directory: Path) -> Path:
-        """What a workspace held when it was last put or kept. Where it is lost, that is what the run began with."""
+        """Return the file with the tree that a workspace had when it was last filled or stored."""
         return self._directory / "looks" / _key(directory)
 
 

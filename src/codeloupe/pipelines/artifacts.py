@@ -1,7 +1,7 @@
-"""What of a workspace is a stage's result: files that its agent made or changed, and that fit its rule and schemas.
+"""The artifacts of a stage: files in its workspace that its agent made or changed, and that fit its rule and schemas.
 
-A workspace is what an agent left, so nothing in it is believed: hidden files, links that leave it, pipes, sockets,
-devices and very large files are left out, each with a note. Nothing is opened to find that out and no link is followed.
+An agent wrote the workspace, so nothing in it is trusted: hidden files, links that leave it, pipes, sockets, devices
+and very large files are skipped, each with a note. No file is opened and no link is followed to find them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TICK_SECONDS = 0.02
 _MOST_NAMED = 20
 _MOST_NOTES = 50
 MOST_CHECKED_BYTES = 4 * 1024**2
-# What is hidden with a path: all below the first part that begins with a dot.
+# The first part of a path that begins with a dot hides everything below it.
 _HIDDEN_PART = regex(r"((?:^|/)\.[^/]*)/.*", re.DOTALL)
 _NOT_IN_A_NAME = regex(r"[^\w.-]+")
 _HIDDEN = "hidden"
@@ -54,7 +54,7 @@ _KINDS = {
 
 
 class Entry(Struct, frozen=True):
-    """One thing in a workspace: what it is, and a `stamp` that differs when it was changed; a folder has none."""
+    """One entry of a workspace: its kind, and a `stamp` that changes with the entry; a folder has none."""
 
     kind: str
     size_bytes: int = 0
@@ -65,7 +65,7 @@ Snapshot = Mapping[str, Entry]
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """What a stage left, by path in the workspace, sorted. `notes` say what is no artifact though it may seem one."""
+    """The files that a stage left, by path in the workspace, sorted. `notes` list files that look like artifacts."""
 
     artifacts: tuple[str, ...]
     changed: tuple[str, ...]
@@ -73,7 +73,7 @@ class Collected(Struct, frozen=True, kw_only=True):
 
 
 def matches(path: str, pattern: str, *, recursive: bool) -> bool:
-    """Whether a glob means a file by its path. Without a slash it means names, at the top only unless `recursive`."""
+    """Return whether a glob matches a path. Without a slash it matches names, at the top only unless `recursive`."""
     pattern = pattern.removeprefix("./")
     if path == pattern:
         return True
@@ -91,16 +91,16 @@ def matches(path: str, pattern: str, *, recursive: bool) -> bool:
 
 
 def identity_of(workspace: Path) -> tuple[int, ...]:
-    """What tells a directory from whatever else is in its place, a link to it too; empty when nothing is there."""
+    """Return the identity of a directory, which changes if it is replaced, even by a link to it; empty if missing."""
     with suppress(OSError):
         facts = workspace.lstat()
-        # What is made right after a removal may get the same number.
+        # A file that is created right after a removal may get the same number.
         return facts.st_dev, facts.st_ino, stat.S_IFMT(facts.st_mode)
     return ()
 
 
 async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
-    """Everything below a directory, by its path there. Raises ArtifactError when it cannot be read, or is too much."""
+    """Return all entries below a directory by path. Raise ArtifactError if it cannot be read or is too large."""
     found: dict[str, Entry] = {}
     left = deque([""])
     while left:
@@ -133,7 +133,7 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
                     stamp = (facts.st_mode, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
                     found[path] = Entry(kind, facts.st_size, stamp)
             if len(found) % 500 == 0:
-                await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
+                await asyncio.sleep(0)  # other stages continue, and a cancellation is noticed
         if len(found) > MOST_ENTRIES:
             what = f"the workspace of the stage {stage} contains more than {MOST_ENTRIES:,} files"
             hint = "have the agent remove files that it does not need, such as installed packages"
@@ -142,7 +142,7 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
 
 
 async def let_time_pass(before: Snapshot) -> None:
-    """Wait until whatever is changed from now on has another time than anything in a snapshot."""
+    """Wait until a change has a later time than every entry of a snapshot."""
     newest = max((entry.stamp[-1] for entry in before.values() if entry.stamp), default=0)
     await asyncio.sleep(min(max(newest / 1e9 + _TICK_SECONDS - time.time(), 0.0), _TICK_SECONDS))
 
@@ -150,7 +150,7 @@ async def let_time_pass(before: Snapshot) -> None:
 def collect(
     workspace: Path, rule: ArtifactRule, *, before: Snapshot, after: Snapshot, built_on: Iterable[str] = ()
 ) -> Collected:
-    """The artifacts among what changed, what of `built_on` is still there, and every required file that is there."""
+    """Return the artifacts: changed files, files of `built_on` that still exist, and existing required files."""
     changed = tuple(sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path)))
     root = Path(os.path.realpath(workspace))
     earlier = set(built_on)
@@ -215,13 +215,13 @@ def require(collected: Collected, rule: ArtifactRule, *, stage: str) -> None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a message: in one line, not too many."""
+    """Return names for a message, in one line and not too many."""
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(map(escape, names[:_MOST_NAMED])) + more
 
 
 def answer_name(stage: str, *, structured: bool, taken: Iterable[str], own: Iterable[str] = ()) -> str:
-    """The name under which a stage's answer is saved: never one that is taken, but for a file of our own."""
+    """Return the name under which a stage's answer is saved; it replaces only a file that was saved this way."""
     stem = f"{_NOT_IN_A_NAME.sub('-', stage).lstrip('.-') or 'stage'}-output"
     ending = ".json" if structured else ".md"
     others = set(taken).difference(own)
@@ -238,11 +238,11 @@ def save_answer(workspace: Path, name: str, text: str) -> None:
 
 
 class SchemaRefused(ValueError):
-    """A file, or what was given as a schema or as a value to check, cannot be used; the message says why."""
+    """A file, a schema or a value to check cannot be used; the message says why."""
 
 
 def read_named(file: Path, name: str, *, max_bytes: int = MAX_FILE_BYTES) -> str:
-    """The UTF-8 text of a file that a pipeline names. Raises SchemaRefused, from an OSError where there is one."""
+    """Return the UTF-8 text of a file that a pipeline names. Raise SchemaRefused, from an OSError if there is one."""
     if file.is_dir():
         raise SchemaRefused(f"{escape(name)}: expected a file, found a folder")
     try:
@@ -257,7 +257,7 @@ def read_named(file: Path, name: str, *, max_bytes: int = MAX_FILE_BYTES) -> str
 
 
 def parse_value(name: str, text: str) -> Any:
-    """The value in a file's text, JSON or YAML by the file's name. Raises SchemaRefused."""
+    """Return the value in a file's text, JSON or YAML by the file's name. Raise SchemaRefused."""
     if PurePath(name).suffix.lower() not in (".yaml", ".yml"):
         try:
             return parsed(text)

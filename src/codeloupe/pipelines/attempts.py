@@ -164,7 +164,7 @@ class Attempts(StageWork):
         )
 
     def _history(self, action: Action) -> tuple[AttemptRecord, ...]:
-        """Return the earlier attempts that the agent is told about, with the note of a person."""
+        """Return the earlier attempts for the prompt, with the note of a person."""
         record = self.record
         past: list[AttemptRecord] = []
         if action.step is not RecoveryStep.FRESH:

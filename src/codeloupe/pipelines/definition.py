@@ -37,12 +37,14 @@ _HINT = (
     "correct each line, then check with `codeloupe pipeline validate`; `codeloupe pipeline schema` describes every key"
 )
 _SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
-# What other programs, or other places of ours, call some of the keys.
+# Other names of some keys, in other programs or in other files of codeloupe.
 _SYNONYMS = {"budget": "max_budget_usd", "max_budget_usd": "budget", "depends_on": "needs", "prompt": "step"}
-# Where the field of a definition is not called like its key.
+# Fields of a definition whose name is not that of their key.
 _FIELDS = {"timeout": "timeout_seconds", "budget": "max_budget_usd"}
-# Files by their content, and what only bounds a call or a gate left out: it shapes no work and no verdict.
+# The keys that shape the work of a stage or the verdict of a gate. Limits such as a timeout do not.
 _FILES = ("step", "agent_definition")
+# Lists for which one text may be given.
+_LISTS = ("needs", "inputs", "tools")
 _PARTS = ("agent", "model", "writes", "tools", "needs", "inputs", "artifacts", "output_schema")
 _GATE_PARTS = ("kind", "agent", "model", "command", "prompt", "fail_on", "experts", "min_score")
 _TYPES: Mapping[str, Any] = {
@@ -57,14 +59,11 @@ _TYPES: Mapping[str, Any] = {
 _DURATION = regex(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
 _STAGES = regex(rb"^stages[ \t]*:", re.MULTILINE)
 _UNUSABLE = regex("[\x00\ud800-\udfff]")
-# Words that mean something to a shell and nothing to a program; whoever writes one expects a shell.
+# Words that only a shell understands; a user who writes one expects a shell.
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 # More entries than these are a mistake already, and are not looked at.
 _MOST_NAMES = 100
 
-# Where a run keeps what defines it: the pipeline's file, and the others under names of ours.
-KEPT_FOLDER = "definition"
-_OWN, _NAMES = "pipeline.yaml", "names.json"
 _AS_WRITTEN: Mapping[str, str] = MappingProxyType({})
 
 Values = Mapping[str, Any]
@@ -72,7 +71,7 @@ _Hint = str | Callable[[], str]
 
 
 def pipeline_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a pipeline's file. It refuses nothing that `load_pipeline` takes."""
+    """Return the JSON Schema (draft 2020-12) of a pipeline's file. It accepts all that `load_pipeline` does."""
     schema: dict[str, Any] = json.loads(Path(__file__).with_name("pipeline.schema.json").read_text(encoding="utf-8"))
     schema["$defs"]["agent"]["examples"] = list(AGENT_NAMES)
     return schema
@@ -159,34 +158,6 @@ def _has_stages(file: Path) -> bool:
         return False
 
 
-def kept_files(definition: PipelineDefinition) -> dict[str, bytes]:
-    """The pipeline's file and all that it names, to be kept with a run. Wherever they were, they have names of ours."""
-    if not definition.texts:  # made by a caller of the library, of no file
-        return {}
-    names = {written: f"named-{number}" for number, written in enumerate(definition.texts) if written}
-    kept = {_OWN: definition.texts[""], _NAMES: json.dumps(names)}
-    kept |= {names[written]: text for written, text in definition.texts.items() if written}
-    return {f"{KEPT_FOLDER}/{name}": text.encode("utf-8", "surrogatepass") for name, text in kept.items()}
-
-
-def load_kept(directory: Path, *, file: Path) -> PipelineDefinition:
-    """The pipeline that a run has kept in its directory, as that of its own `file`. Raises ConfigError."""
-    folder = directory / KEPT_FOLDER
-    try:
-        names = convert(json.loads((folder / _NAMES).read_bytes()), dict[str, str])
-    except (OSError, ValueError) as error:
-        words = f"the stored copy of {file} is missing or damaged: {error}"
-        raise ConfigError(words, hint="resume the run on the machine where it started") from error
-    return replace(load_pipeline(folder / _OWN, agents=None, names=names), file=file)
-
-
-def outside_files(definition: PipelineDefinition) -> tuple[str, ...]:
-    """The files that a pipeline names outside of its own folder, as they are written, sorted."""
-    folder = definition.file.parent.resolve()
-    named = (written for written in definition.texts if written)
-    return tuple(sorted(each for each in named if not (folder / each).resolve().is_relative_to(folder)))
-
-
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the value of every input, or its default. Raise UsageError for missing and unknown inputs."""
     known = {each.name: each for each in definition.inputs}
@@ -206,18 +177,24 @@ def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Ma
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """A hint that names the known word which was probably meant; empty when none is near."""
+    """Return a hint with the known word that was probably meant; empty if none is similar."""
     if not isinstance(word, str):
         return ""
     words = tuple(known)
-    meant = synonym if (synonym := _SYNONYMS.get(word)) in words else reader.closest(word, words)
+    meant = _SYNONYMS.get(word)
+    if meant not in words:
+        meant = reader.closest(word, words)
     return f"did you mean `{meant}`?" if meant else ""
 
 
 def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinition:
-    given = {**{key: value for key, value in defaults.items() if key != "gate"}, **values}
+    given = {**defaults}
+    given.pop("gate", None)
+    given.update(values)
     gate = given.pop("gate", None)
-    gates = given.pop("gates", ()) or ([gate] if gate else ())
+    gates = given.pop("gates", ())
+    if not gates and gate:
+        gates = [gate]
     made = [_gate(gate, defaults.get("gate", {}), files) for gate in gates]
     given["gates"] = [gate for gate, _ in made]
     if "artifacts" in given:
@@ -234,7 +211,7 @@ def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinit
 
 
 def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> tuple[GateDefinition, str]:
-    """A gate, and a digest of all that decides its verdict."""
+    """Return a gate, and a digest of everything that shapes its verdict."""
     own = {"kind": written} if isinstance(written, str) else {"kind": GateKind.COMMAND.value, **written}
     known = _gate_groups()[own["kind"]]["properties"]
     values = {**{key: value for key, value in defaults.items() if key in known}, **own}
@@ -246,10 +223,18 @@ def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> tuple[
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
-    made: dict[str, Any] = {key: files.path(values[key]) for key in _FILES if key in values}
-    made |= {key: [values[key]] for key in ("needs", "inputs", "tools") if isinstance(values.get(key), str)}
-    made |= {"timeout": _seconds(values["timeout"])} if "timeout" in values else {}
-    return {_FIELDS.get(key, key): value for key, value in {**values, **made}.items()}
+    """Return the fields of a definition from the values of its keys."""
+    return {_FIELDS.get(key, key): _field(key, value, files) for key, value in values.items()}
+
+
+def _field(key: str, value: Any, files: _NamedFiles) -> Any:
+    if key in _FILES:
+        return files.path(value)
+    if key in _LISTS and isinstance(value, str):
+        return [value]
+    if key == "timeout":
+        return _seconds(value)
+    return value
 
 
 def _seconds(value: float | str) -> float:
@@ -275,17 +260,17 @@ class _NamedFiles:
         self.texts: dict[str, str] = {}
 
     def path(self, written: str) -> Path:
-        """Where a file is."""
+        """Return the path of a file."""
         return self._folder / self._names.get(written, written)
 
     def text(self, written: str) -> str:
-        """The text of a file. Raises SchemaRefused, which names it."""
+        """Return the text of a file. Raise SchemaRefused, which names it."""
         if written not in self.texts:
             self.texts[written] = read_named(self.path(written), written)
         return self.texts[written]
 
     def schema(self, given: str | Values) -> Values:
-        """A valid schema, or the one in a file. Raises SchemaRefused."""
+        """Return a valid schema, or the one in a file. Raise SchemaRefused."""
         if not isinstance(given, str):
             check_schema(given)
             return given
@@ -300,7 +285,7 @@ class _NamedFiles:
         return schema
 
     def digest(self, text: str) -> str:
-        """A name for the content of the pipeline's own text and of every file that was read."""
+        """Return a digest of the pipeline's own text and of every file that was read."""
         return _sha256(text + "".join(f"\0{name}\0{_sha256(its)}" for name, its in sorted(self.texts.items())))
 
 
@@ -327,7 +312,7 @@ def _expected(schema: Values) -> str:
 
 
 def _fits(schema: Values, value: Any) -> bool:
-    """Whether a value of the right type is as the schema wants it, as far as that needs no other value."""
+    """Return whether a value of the right type fits the schema, as far as that needs no other value."""
     if isinstance(value, str):
         is_usable = schema.get("minLength", 0) <= len(value) <= LONGEST_TEXT and not _UNUSABLE.search(value)
         is_shaped = "pattern" not in schema or re.fullmatch(schema["pattern"][1:-1], value)
@@ -340,7 +325,7 @@ def _fits(schema: Values, value: Any) -> bool:
 
 
 class _Checks:
-    """All that is wrong in a pipeline's file. Checks pass over what is not of its kind, and so find later mistakes."""
+    """The mistakes in a pipeline's file. A check skips values of another type, so that later mistakes are found."""
 
     def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles, agents: Collection[str] | None) -> None:
         self._name, self._root, self._files, self._agents = name, root, files, agents
@@ -353,7 +338,7 @@ class _Checks:
         self._stages = [(number, stage) for number, stage in listed if isinstance(stage, Mapping)]
 
     def values(self) -> Values:
-        """The values of the file. Raises ConfigError with everything that is wrong, in the order of the file."""
+        """Return the values of the file. Raise ConfigError with every mistake, in the order of the file."""
         for problem in reader.repetitions(self._name, self._root):
             self._complaints[problem.line, problem.what] = problem.hint
         self._check(_schema(), self._document, ())
@@ -372,7 +357,7 @@ class _Checks:
         return self._document
 
     def _add(self, place: Place, what: str, hint: _Hint = _SCHEMA_HINT) -> None:
-        """Complain about what is at a place, or about its absence. An alias leads to one place twice: counts once."""
+        """Report a mistake at a place. An alias leads to one place twice, and the mistake counts once."""
         subject, rest = "", place
         if place[:1] == ("stages",) and len(place) > 1:
             name = next((stage.get("name") for number, stage in self._stages if number == place[1]), None)
@@ -384,14 +369,14 @@ class _Checks:
         self._complaints[line, f"{subject}{what}"] = hint
 
     def _add_unexpected(self, place: Place, expected: str, choices: Sequence[str] = (), *, text: bool = False) -> None:
-        """Complain about a value that is not as expected; `text` says that quotes could mend it."""
+        """Report a value that is not as expected; with `text`, quotes could fix it."""
         blamed, _ = reader.part(self._root, place)
         value = reader.plain(blamed)
         otherwise = "put it in quotes" if text and isinstance(value, bool | int | float) else _SCHEMA_HINT
         self._add(place, f"expected {expected}, found {reader.describe(blamed)}", _nearest(value, choices, otherwise))
 
     def _check(self, schema: Values, value: Any, place: Place) -> None:
-        """Complain about all that a part of the schema finds wrong with a value."""
+        """Report every violation of a part of the schema in a value."""
         if schema.get("$ref") == "#/$defs/gate" and isinstance(value, str | Mapping):
             self._check_gate(value, place)
             return
@@ -415,7 +400,7 @@ class _Checks:
             self._check_keys(fitting, value, place)
 
     def _check_keys(self, schema: Values, value: Values, place: Place) -> None:
-        """The keys of a group that are known, or names of the user's own, and their values."""
+        """Return the keys of a group that are known, or chosen by the user, with their values."""
         known = schema.get("properties", {})
         for key in (str(key) for key in value if key not in known):
             if "propertyNames" not in schema:
@@ -530,7 +515,7 @@ def _nearest(word: object, known: Iterable[str], otherwise: str) -> _Hint:
 
 
 def _words(value: object) -> list[tuple[Place, str]]:
-    """The texts of a list, each with its place in it, or the text that is short for a list of one."""
+    """Yield the texts of a list with their positions, or the one text that may be given instead of a list."""
     if isinstance(value, str):
         return [((), value)]
     listed = enumerate(value[:_MOST_NAMES]) if isinstance(value, list) else ()

@@ -13,7 +13,7 @@ RESULT_PATCH = "result.patch"
 
 
 class RunPlaces:
-    """Where the files of one run are on this machine. `checkout` is the user's own tree, if stages work in it."""
+    """The paths of one run on this machine. `checkout` is the user's own tree, if stages work in it."""
 
     def __init__(self, directory: Path, *, checkout: Path | None = None) -> None:
         self._directory = directory

@@ -171,7 +171,7 @@ def last_output(data: bytes | str) -> str:
     text = _ESCAPE_SEQUENCE.sub("", redact(text))
     lines: list[str] = []
     for row in text.split("\n"):
-        # Of a line that a program overwrote again and again, the last state counts.
+        # If a program overwrote a line again and again, the last state counts.
         last = row.rstrip("\r").rpartition("\r")[2]
         if len(last) > _MOST_LINE_CHARACTERS:
             last = f"{last[:_MOST_LINE_CHARACTERS]} ..."

@@ -18,8 +18,9 @@ from codeloupe.errors import ConfigError, NotARepository, WorkspaceError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspaces import Beginning, GitWorkspaceStore
 from codeloupe.model.pipeline import PipelineDefinition, RunRecord, WorkspaceKind
-from codeloupe.pipelines.definition import KEPT_FOLDER, load_kept, load_pipeline
+from codeloupe.pipelines.definition import load_pipeline
 from codeloupe.pipelines.files import RunPlaces
+from codeloupe.pipelines.kept_definition import KEPT_FOLDER, load_kept
 from codeloupe.store.interface import RunStore
 from codeloupe.store.run_copies import make_folder
 from codeloupe.store.runs import TREES_FOLDER

@@ -30,9 +30,10 @@ from codeloupe.pipelines import opening
 from codeloupe.pipelines.agents import RunAgents
 from codeloupe.pipelines.changes import new_stage_record, with_changes
 from codeloupe.pipelines.context import AskPerson, Context
-from codeloupe.pipelines.definition import input_values, kept_files, load_pipeline, outside_files
+from codeloupe.pipelines.definition import input_values, load_pipeline
 from codeloupe.pipelines.engine import Engine
 from codeloupe.pipelines.files import RunFiles
+from codeloupe.pipelines.kept_definition import kept_files, outside_files
 from codeloupe.pipelines.previews import preview_run
 from codeloupe.pipelines.readiness import require_agents
 from codeloupe.pipelines.state import RunState, Watch

@@ -1,4 +1,4 @@
-"""What is kept between runs: ledger, history, baseline and runs, in one file of this machine or on a shared server."""
+"""Stored data: ledger, history, baseline and pipeline runs, in one file on this machine or on a shared server."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from codeloupe.errors import StoreError, install_command
 if TYPE_CHECKING:
     from codeloupe.store.interface import Database, RunStore
 
-# What of a query names a place. Everything else may be a secret, under whatever name.
+# The parts of a query that name a place. Every other part may be a secret.
 _SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode", "target_session_attrs")
 
 
 def open_database(url: str | None, directory: Path) -> Database:
-    """The shared database at a URL, or the file in a directory. Nothing is touched before its first use."""
+    """Return the shared database at a URL, or the file in a directory. It is opened with its first use."""
     if url is None:
         from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase  # noqa: PLC0415 - not where a server is used
 
@@ -40,12 +40,12 @@ def open_run_store(database: Database, directory: Path) -> RunStore:
 
 
 def is_postgres(place: str) -> bool:
-    """Whether a text is the URL of a Postgres database, and not the name of a file."""
+    """Return whether a text is the URL of a Postgres database, and not the name of a file."""
     return place.startswith(("postgresql://", "postgres://"))
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown. Of one that is no proper URL, all that may be a password is left out too."""
+    """Return the URL without its password. Of an invalid URL, every part that may be a password is removed."""
     scheme, _, rest = url.partition("://")
     user = re.match(r"[^:/?@]*", rest)[0]  # type: ignore[index]  # it always matches
     at = ""

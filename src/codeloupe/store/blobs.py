@@ -14,7 +14,6 @@ from codeloupe.errors import StoreError
 from codeloupe.store.interface import Connection, Content, Database
 
 CHUNK_BYTES = 1024**2
-_LOCK = "UPDATE blobs SET created_at = created_at WHERE digest = ?"
 
 
 def digest_of(content: Content) -> bytes:
@@ -46,6 +45,11 @@ def put_blob(connection: Connection, digest: bytes, content: Content, *, now: fl
         raise StoreError(f"{content!s:.200} changed while it was stored", hint="resume the run")
 
 
+def lock_blob(connection: Connection, digest: bytes) -> None:
+    """Wait for a transaction that stores or removes the same content; the next statement sees its changes."""
+    connection.execute("UPDATE blobs SET created_at = created_at WHERE digest = ?", (digest,))
+
+
 def read_blob(database: Database, digest: bytes) -> Iterator[bytes]:
     """Yield a stored content in chunks. Raise StoreError at its end if it is damaged."""
     rows = database.select("SELECT size_bytes FROM blobs WHERE digest = ?", (digest,))
@@ -66,8 +70,7 @@ def remove_unused_blobs(connection: Connection, digests: Iterable[bytes]) -> int
     size = 0
     # In one order, so that two transactions never wait for each other.
     for digest in sorted(set(digests)):
-        # A transaction that stores the same content is waited for here; the next statement sees its reference.
-        connection.execute(_LOCK, (digest,))
+        lock_blob(connection, digest)
         if connection.execute("SELECT 1 FROM run_files WHERE digest = ? LIMIT 1", (digest,)).fetchone() is not None:
             continue
         row = connection.execute("SELECT size_bytes FROM blobs WHERE digest = ?", (digest,)).fetchone()

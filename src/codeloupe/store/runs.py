@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from codeloupe.errors import StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
-from codeloupe.store.blobs import digest_of, put_blob, read_blob, remove_unused_blobs
+from codeloupe.store.blobs import digest_of, lock_blob, put_blob, read_blob, remove_unused_blobs
 from codeloupe.store.interface import Connection, Content, Database, persistent
 from codeloupe.store.leases import Lease, read_lease, release_lease, renew_lease, take_lease
 from codeloupe.store.owner import Owner
@@ -389,20 +389,32 @@ def _add_events(connection: Connection, save: _Save) -> None:
 
 def _put_files(connection: Connection, save: _Save, now: float) -> None:
     """Store files of a run, and remove contents that they replace."""
-    replaced: list[bytes] = []
-    # By digest, in one order, so that two transactions never wait for each other.
-    for name, (digest, content) in sorted(save.files.items(), key=lambda file: file[1][0]):
-        put_blob(connection, digest, content, now=now)
-        values = (save.run_id, path_key(name))
-        row = connection.execute("SELECT digest FROM run_files WHERE run_id = ? AND path = ?", values).fetchone()
-        if row is not None:
-            replaced.append(bytes(row[0]))
+    replaced = _stored_digests(connection, save)
+    contents = dict(save.files.values())
+    # In one order, so that two transactions never wait for each other.
+    for digest in sorted({*contents, *replaced}):
+        if digest in contents:
+            put_blob(connection, digest, contents[digest], now=now)
+        else:
+            lock_blob(connection, digest)
+    for name, (digest, _) in save.files.items():
         connection.execute(
             "INSERT INTO run_files (run_id, path, digest) VALUES (?, ?, ?)"
             " ON CONFLICT (run_id, path) DO UPDATE SET digest = excluded.digest",
-            (*values, digest),
+            (save.run_id, path_key(name), digest),
         )
     remove_unused_blobs(connection, replaced)
+
+
+def _stored_digests(connection: Connection, save: _Save) -> set[bytes]:
+    """Return the contents that files of a save have now."""
+    digests: set[bytes] = set()
+    for name in save.files:
+        values = (save.run_id, path_key(name))
+        row = connection.execute("SELECT digest FROM run_files WHERE run_id = ? AND path = ?", values).fetchone()
+        if row is not None:
+            digests.add(bytes(row[0]))
+    return digests
 
 
 def _state_copy(state: bytes) -> bytes:

@@ -36,8 +36,11 @@ async def add(packs: dict[str, bytes], tree: str, pack: Path | None) -> None:
 
 
 async def restored(directory: Path, beginning: Beginning, packs: dict[str, bytes]) -> GitWorkspaceStore:
+    def fetch(tree: str, file: Path) -> None:
+        file.write_bytes(packs[tree])
+
     store = GitWorkspaceStore(directory, source=None, beginning=beginning)
-    await store.restore(packs, lambda tree, file: file.write_bytes(packs[tree]) and None)
+    await store.restore(packs, fetch)
     return store
 
 
