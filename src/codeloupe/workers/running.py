@@ -45,6 +45,7 @@ WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'waiting' AND 
     SELECT 1 FROM jobs AS newer
     WHERE newer.alone = jobs.alone AND newer.state = 'waiting' AND newer.number > jobs.number
 )
+RETURNING number
 """
 _PROGRESS = """
 UPDATE jobs SET progress = %(progress)s
@@ -100,8 +101,8 @@ class RunningJobs:
             reason=_storable(reason),
         )
 
-    async def wait(self, job: Started, *, again_at: float | None, failures: int, reason: str, is_alone: bool) -> None:
-        """Let a job wait for its next attempt; if a newer job for the same pull request or run waits, it ends."""
+    async def wait(self, job: Started, *, again_at: float | None, failures: int, reason: str, is_alone: bool) -> bool:
+        """Let a job wait for its next attempt; False if it ends, for a newer job of its pull request or run waits."""
         await self._connector.execute_query_async(
             _WAIT,
             number=job.number,
@@ -110,14 +111,16 @@ class RunningJobs:
             failures=failures,
             reason=_storable(reason),
         )
-        if is_alone:
-            await self._connector.execute_query_async(
-                _MAKE_WAY,
-                number=job.number,
-                delivery=job.delivery,
-                now=self._database.clock(),
-                reason=HAS_SUCCESSOR,
-            )
+        if not is_alone:
+            return True
+        ended = await self._connector.execute_query_all_async(
+            _MAKE_WAY,
+            number=job.number,
+            delivery=job.delivery,
+            now=self._database.clock(),
+            reason=HAS_SUCCESSOR,
+        )
+        return not ended
 
     async def report(self, job: Started, progress: Progress) -> None:
         """Store the progress of a job, for those who watch it."""
