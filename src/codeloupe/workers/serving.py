@@ -5,11 +5,9 @@ A service is a database server or a group of worker processes. A web page or a r
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +18,7 @@ from typing import Protocol
 from codeloupe.errors import StoreError
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.processes import Processes
+from codeloupe.system.child_process import ChildProcess
 from codeloupe.system.postgres_server import PostgresServer
 
 _log = logging.getLogger(__name__)
@@ -28,8 +27,6 @@ _READY_SECONDS = 60.0
 # A worker that ends so soon after its start will end again for the same reason.
 _SHORT_LIFE_SECONDS = 10.0
 _MOST_SHORT_LIVES = 3
-_LIBC = ctypes.CDLL(None)
-_SET_PARENT_DEATH_SIGNAL = 1
 
 
 class StopSignals:
@@ -117,12 +114,12 @@ class WorkerService:
         self._count = count
         self._words = (sys.executable, "-m", "codeloupe", "worker", *options, "--grace", f"{grace_seconds:g}")
         self._grace_seconds = grace_seconds
-        self._workers: list[_WorkerProcess] = []
+        self._workers: list[_RestartedWorker] = []
 
     def start(self, signals: StopSignals) -> None:
         """Start the workers, and return when all of them are registered."""
         environment = {**os.environ, "CODELOUPE_DATABASE": self._url}
-        self._workers = [_WorkerProcess(self._words, environment) for _ in range(self._count)]
+        self._workers = [_RestartedWorker(self._words, environment) for _ in range(self._count)]
         deadline = time.monotonic() + _READY_SECONDS
         with PostgresDatabase(self._url) as database:
             processes = Processes(database)
@@ -135,7 +132,7 @@ class WorkerService:
 
     def _are_registered(self, processes: Processes) -> bool:
         numbers = {worker.process_id for worker in processes.workers() if worker.is_alive}
-        return all(worker.process_id in numbers for worker in self._workers)
+        return all(worker.process.process_id in numbers for worker in self._workers)
 
     def watch(self) -> None:
         """Start workers again that have ended. Raise StoreError if one of them never lives long."""
@@ -146,22 +143,22 @@ class WorkerService:
         """Ask the workers to stop, wait for their running jobs, and end those that take too long."""
         already = signals.count
         for worker in self._workers:
-            worker.signal(signal.SIGTERM)
+            worker.process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + self._grace_seconds + 30.0
-        while any(worker.is_running for worker in self._workers):
+        while any(worker.process.is_running for worker in self._workers):
             if signals.count > already:
                 # A second signal means: do not wait for running jobs.
                 already = signals.count
                 for worker in self._workers:
-                    worker.signal(signal.SIGTERM)
+                    worker.process.send_signal(signal.SIGTERM)
             if time.monotonic() > deadline:
                 for worker in self._workers:
-                    worker.signal(signal.SIGKILL)
+                    worker.process.send_signal(signal.SIGKILL)
             time.sleep(0.05)
 
 
-class _WorkerProcess:
-    """One worker process, in a session of its own: Ctrl-C in a terminal reaches only `serve`, which passes it on."""
+class _RestartedWorker:
+    """A worker process that is started again when it ends."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self._words = words
@@ -171,30 +168,13 @@ class _WorkerProcess:
 
     def _start(self) -> None:
         self._started_at = time.monotonic()
-        self._process = subprocess.Popen(  # noqa: S603 - our own program and words
-            self._words,
-            stdin=subprocess.DEVNULL,
-            env=self._environment,
-            start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only calls into libc
-        )
-
-    @property
-    def process_id(self) -> int:
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def signal(self, number: signal.Signals) -> None:
-        if self.is_running:
-            self._process.send_signal(number)
+        self.process = ChildProcess(self._words, self._environment)
 
     def restart_if_ended(self) -> None:
-        if self.is_running:
+        """Start it again if it has ended. Raise StoreError if it never runs for long."""
+        if self.process.is_running:
             return
-        code = self._process.returncode
+        code = self.process.exit_code
         lived_seconds = time.monotonic() - self._started_at
         if lived_seconds < _SHORT_LIFE_SECONDS:
             self._short_lives += 1
@@ -205,9 +185,3 @@ class _WorkerProcess:
             raise StoreError(f"a worker ended {_MOST_SHORT_LIVES} times right after its start (code {code})", hint=hint)
         _log.warning("a worker ended unexpectedly (code %s); it is started again", code)
         self._start()
-
-
-def _end_with_parent() -> None:
-    # Only Linux supports this. If `serve` is killed, its workers stop as on SIGTERM.
-    if hasattr(_LIBC, "prctl"):
-        _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
