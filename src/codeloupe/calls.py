@@ -128,7 +128,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         Without `quota_wait` the setting `wait_for_quota` decides whether a call waits until a quota resets.
         """
         if quota_wait is None:
-            quota_wait = QuotaWait.UNTIL_RESET if settings.wait_for_quota else QuotaWait.NO
+            quota_wait = QuotaWait.WITHIN_TIMEOUT if settings.wait_for_quota else QuotaWait.NO
         return self._shared(settings).variant(
             key_of=key_of,
             watch_files=watch_files,

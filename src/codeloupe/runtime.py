@@ -21,7 +21,6 @@ from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.errors import Cancelled, UsageError
 from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds, Priority
-from codeloupe.model.limits import QuotaWait
 from codeloupe.model.ports import Agent, AgentEventSink, EventSink, ReviewOptions
 from codeloupe.planning.settings import configure
 
@@ -220,10 +219,7 @@ class Runtime:
             )
             agents = [self._calls.agent(name, settings) for name in self._calls.names(settings)]
             key_of = await agent_key(asked, trust=trust_of(trusted=not settings.untrusted))
-            # The time limit of a single call covers everything.
-            quota_wait = QuotaWait.WITHIN_TIMEOUT if settings.wait_for_quota else QuotaWait.NO
-            caller = self._calls.caller(settings, fresh=fresh, key_of=key_of, quota_wait=quota_wait)
-            return await caller.call(asked, agent=agents, emit=emit)
+            return await self._calls.caller(settings, fresh=fresh, key_of=key_of).call(asked, agent=agents, emit=emit)
 
         return await self._run(answer, fresh=fresh, emit=emit)
 

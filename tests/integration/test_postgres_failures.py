@@ -149,10 +149,10 @@ class TestWrongUrls:
     def test_a_wrong_password_is_refused_and_the_right_one_works_whatever_is_in_it(
         self, postgres_data: Path, tmp_path: Path
     ) -> None:
-        rules = postgres_data / "pg_hba.conf"
-        rules.write_text(f"local all guarded scram-sha-256\n{rules.read_text()}")
+        rules = tmp_path / "pg_hba.conf"
+        rules.write_text("local all guarded scram-sha-256\nlocal all all trust\n")
         password = "p@ss/w:ör?d#%&=+ \"'x"
-        with PostgresServer(postgres_data, durable=False) as server:
+        with PostgresServer(postgres_data, durable=False, settings=(f"hba_file={rules}",)) as server:
             with as_superuser(server.url) as connection:
                 connection.execute("CREATE ROLE guarded LOGIN SUPERUSER")
                 connection.execute(b"ALTER ROLE guarded PASSWORD '%s'" % password.replace("'", "''").encode())

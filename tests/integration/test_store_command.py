@@ -57,7 +57,11 @@ def fill(database: Database, reviews: int, findings: int, *, first: int = 1) -> 
 
 
 def spend(database: Database, usd: float) -> None:
-    database.change("INSERT INTO spending VALUES ('2026-11', 'all', 'codex', ?, 3, 0)", (usd,))
+    database.change(
+        "INSERT INTO spending (month, budget, label, agent, usd, requests, unknown_costs)"
+        " VALUES ('2026-11', 'all', '', 'codex', ?, 3, 0)",
+        (usd,),
+    )
 
 
 def add_run(database: Database, run_id: str) -> None:

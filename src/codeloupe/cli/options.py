@@ -36,7 +36,7 @@ _SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "--max-budget-usd": ("USD", "stop before the cost exceeds this", {"type": float}),
     "--max-tokens": ("N", "stop before using more tokens", {"type": int}),
     "--max-requests": ("N", "stop before making more calls", {"type": int}),
-    "--wait-for-quota": (None, "wait until a quota resets", _FLAG),
+    "--wait-for-quota": (None, "wait for a quota to reset, within --timeout", _FLAG),
     "--fresh": (None, "ignore stored answers and ask again", _FLAG),
     "--on-workers": (None, "run it on workers, and follow it from here", _FLAG),
     "--on-incomplete": ("fail|pass", "exit 3 or 0 if something was not reviewed", {"choices": ["fail", "pass"]}),

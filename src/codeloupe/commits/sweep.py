@@ -26,6 +26,7 @@ from codeloupe.history import SweepKeeper, keeping_sweep
 from codeloupe.model.agent import Usage
 from codeloupe.model.events import ReviewerChosen
 from codeloupe.model.finding import Finding, Severity, Source
+from codeloupe.model.limits import QuotaWait
 from codeloupe.model.ports import EventSink
 from codeloupe.model.review import Review, describe_pending
 from codeloupe.model.sweep import (
@@ -199,7 +200,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     if settings is None:
         configured = await configure(scope_of(query), repo=repo, environment=calls.environment)
         settings = configured.settings
-    settings = replace(_for_sweep(settings), wait_for_quota=True)
+    settings = _for_sweep(settings)
     repository = await open_repository(Path(repo))
     started_sweep = CommitSweep(
         sweep_id=uuid.uuid4().hex, description=describe(query), commits=(), summary="", exit_code=0, strict=strict
@@ -215,7 +216,15 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
         chosen = reviewers if reviewers is not None else await choose_reviewers(settings, calls)
         for one in chosen:
             emit(ReviewerChosen(one.info))
-        team = Team(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=write_transcript)
+        team = Team(
+            chosen,
+            settings,
+            calls,
+            repo=Path(repo),
+            fresh=fresh,
+            transcript=write_transcript,
+            quota_wait=QuotaWait.UNTIL_RESET,
+        )
         run = SweepRun(repository, settings, team, emit=emit, keeper=keeper)
         reviewed = await run.run(commits, query, judge=judged)
         started_sweep = replace(started_sweep, reviewer=joined_info([one.info for one in chosen]))

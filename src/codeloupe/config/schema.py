@@ -241,8 +241,7 @@ class Settings(Struct, metaclass=_SettingsType, frozen=True, kw_only=True):
     max_tokens: int | None = _limit("Stop before a run uses more tokens than this.")
     max_requests: int | None = _limit("Stop before a run makes more agent calls than this.")
     wait_for_quota: bool = _switch(
-        "Wait until a quota resets. `agent run` waits only if it resets within the timeout. Sweeps and pipelines"
-        " always wait.",
+        "Wait for a quota to reset, if it resets within the timeout for the call. Sweeps and pipelines always wait.",
         on=False,
     )
     keep_sessions: bool = _switch(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from codeloupe.errors import CodeloupeError, ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult, same_vendor
 from codeloupe.model.change import FileChange
 from codeloupe.model.events import Event, LaneFinished, Warned
+from codeloupe.model.limits import QuotaWait
 from codeloupe.model.ports import (
     AGENTS,
     Agent,
@@ -162,7 +164,10 @@ def review_command(settings: Settings) -> tuple[str, ...]:
 
 
 class Team(Struct):
-    """Makes and runs the chosen reviewers of a review; `session_id` is the caller's own, for a review gate."""
+    """Makes and runs the chosen reviewers of a review; `session_id` is the caller's own, for a review gate.
+
+    Without `quota_wait` the settings decide whether a call waits until a quota resets.
+    """
 
     chosen: Sequence[ChosenReviewer]
     settings: Settings
@@ -171,6 +176,7 @@ class Team(Struct):
     fresh: bool = False
     transcript: Transcript | None = None
     session_id: str | None = None
+    quota_wait: QuotaWait | None = None
 
     @property
     def has_agents(self) -> bool:
@@ -245,8 +251,9 @@ class Team(Struct):
 
     def _ask(self, one: ChosenReviewer) -> AskAgent:
         """Return the function that puts a question to one of a reviewer's agents."""
-        caller = self.calls.caller(self.settings, fresh=self.fresh, key_of=review_key, repo=self.repo)
-        fresh_caller = self.calls.caller(self.settings, fresh=True, key_of=review_key, repo=self.repo)
+        make = partial(self.calls.caller, self.settings, key_of=review_key, repo=self.repo, quota_wait=self.quota_wait)
+        caller = make(fresh=self.fresh)
+        fresh_caller = make(fresh=True)
         from codeloupe.reviewers.asking import FRESH
 
         async def ask(request: AgentRequest, agent: Agent, emit: AgentEventSink) -> AgentResult:
