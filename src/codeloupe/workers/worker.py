@@ -240,10 +240,16 @@ class Worker:
     def _stop(self, *, grace_seconds: float) -> None:
         """Start no job any more, and give the running ones so long to finish."""
         self.connector.is_stopping = True
+        self._end_if_idle()
         asyncio.get_running_loop().call_later(grace_seconds, self._end_running_jobs)
         for task in self._serving:
             # procrastinate's worker then waits for its jobs.
             task.cancel()
+
+    def _end_if_idle(self) -> None:
+        """End a stop without running jobs at once: it does not wait for an unreachable database."""
+        if self.connector.is_stopping and not self._running:
+            self.connector.has_to_end = True
 
     def _end_running_jobs(self) -> None:
         """Cancel the work on all running jobs, which return to the queue."""
@@ -273,6 +279,7 @@ class Worker:
             raise DeliverAgain(self._database.clock() + _UNSTORED_SECONDS) from error
         finally:
             del self._running[delivery]
+            self._end_if_idle()
 
     async def _do(self, started: Started) -> None:
         try:
