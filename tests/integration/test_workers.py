@@ -162,7 +162,9 @@ class Payments:
 
     def stored(self) -> set[int]:
         """Return the numbers of the answers that are stored."""
-        for (key,) in self._ledger.database.select("SELECT key FROM results"):
+        database = self._ledger.database
+        # The server may be restarting in this moment.
+        for (key,) in database.persist(lambda: database.select("SELECT key FROM results")):
             if key not in self._tokens:
                 result = self._ledger.get(key)
                 assert result is not None
@@ -210,7 +212,7 @@ def test_after_kills_and_restarts_every_job_ends_and_no_stored_answer_is_paid_tw
                         postgres.start()
                     else:
                         workers.kill(chance.randrange(3))
-                while queue.has_open_jobs():
+                while database.persist(queue.has_open_jobs):
                     time.sleep(0.2)
                 watched = codeloupe("jobs", "watch", sweep.sweep_id, "--json", cwd=tmp_path, environment=environment)
                 comes_to_pass(lambda: _count(database, "processes WHERE slots > 0") == 3)
