@@ -98,6 +98,12 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         """The cost of all calls so far."""
         return Spent() if self._caller is None else self._caller.spent
 
+    @property
+    def pause_seconds(self) -> float:
+        """How long the services of agents have asked to wait; 0 if none has."""
+        longest = None if self._caller is None else self._caller.longest_pause()
+        return 0.0 if longest is None else longest[1]
+
     def names(self, settings: Settings) -> tuple[str, ...]:
         """Who is asked, in this order: the caller's own agents, if there are any, else those of the settings."""
         return tuple(self.own) or settings.agents

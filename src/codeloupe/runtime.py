@@ -23,6 +23,7 @@ from codeloupe.errors import Cancelled, UsageError
 from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds, Priority
 from codeloupe.model.ports import Agent, AgentEventSink, EventSink, ReviewOptions
 from codeloupe.planning.settings import configure
+from codeloupe.system.process import uninterrupted
 
 if TYPE_CHECKING:
     from codeloupe.forges.publishing import PublishRequest
@@ -98,7 +99,8 @@ class Runtime:
                 await asyncio.wait(running)
             except asyncio.CancelledError as error:
                 cancelled = error  # raised when nothing is left running
-        self._calls.close()
+        # In a thread, because it may wait for a server that does not answer.
+        await uninterrupted(asyncio.to_thread(self._calls.close))
         if cancelled is not None:
             raise cancelled
 
@@ -129,6 +131,11 @@ class Runtime:
     def spent(self) -> Spent:
         """What all agent calls so far have taken; answers from the ledger took nothing."""
         return self._calls.spent
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long the services of this runtime's agents have asked to wait; 0 if none has."""
+        return self._calls.pause_seconds
 
     async def review(
         self, scope: ScopeRequest | None = None, *, repo: Path | str = ".", **options: Unpack[ReviewOptions]

@@ -304,6 +304,10 @@ class StageRun(StageWork):
             return ""
         if self.context.is_checkout:
             return _checkout_note(record, chosen)
+        last = record.attempts[-1]
+        if not last.tree:
+            # The workspace has the only copy of its files.
+            return f"the workspace contains attempt {last.number}, whose files are not stored yet"
         try:
             await self.context.workspaces.put(chosen.tree, self.files.made_workspace(record.name))
         except (WorkspaceError, OSError) as error:

@@ -333,10 +333,10 @@ class DatabaseRunStore:
         is_ours = True
         while is_ours and not over.wait(self._lease_seconds / 3):
             # The server may be reachable again before the lease expires.
-            with suppress(StoreError):
+            with suppress(StoreError), self.database.writing(_about(run_id)) as connection:
+                # Read here, because a long save may have held the transaction up.
                 now = self.database.clock()
-                with self.database.writing(_about(run_id)) as connection:
-                    is_ours = renew_lease(connection, _about(run_id), owner, now=now, seconds=self._lease_seconds)
+                is_ours = renew_lease(connection, _about(run_id), owner, now=now, seconds=self._lease_seconds)
 
     def _release_lock(self, run_id: str, owner: str) -> None:
         # A lease that cannot be released expires.

@@ -7,9 +7,10 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 from procrastinate import exceptions
 from procrastinate.manager import JobManager
@@ -72,21 +73,27 @@ class Caretaker:
     @asynccontextmanager
     async def looking(self, queues: Sequence[str], slots: int) -> AsyncIterator[None]:
         """Register the worker, and look after it while the block runs."""
-        await in_thread(lambda: self._processes.register_worker(queues, slots))
-        looking = asyncio.create_task(self._look_always(queues, slots))
+
+        async def beat() -> None:
+            await in_thread(lambda: self._processes.register_worker(queues, slots))
+
+        await beat()
+        # The heartbeat does not wait for the rest, which may take long.
+        tasks = [asyncio.create_task(self._repeat(step)) for step in (beat, self.look)]
         try:
             yield
         finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look_always(self, queues: Sequence[str], slots: int) -> None:
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do a step every few seconds, also after an error."""
         while True:
             # Not all workers look at the same moment.
             await asyncio.sleep(self._timing.look_seconds * random.uniform(0.75, 1.25))  # noqa: S311 - no secret
             try:
-                await in_thread(lambda: self._processes.register_worker(queues, slots))
-                await self.look()
+                await step()
             except CodeloupeError as error:
                 if error.retryable:
                     self._connector.note_unreachable(error)
@@ -94,6 +101,8 @@ class Caretaker:
                     _log.warning("cannot look after the queue: %s", error.message)
             except exceptions.ConnectorException as error:
                 self._connector.note_unreachable(error)
+            except Exception:  # noqa: BLE001 - the worker must stay visible, and look after the others
+                _log.exception("cannot look after the queue")
             else:
                 self._connector.note_reached()
 
@@ -129,7 +138,8 @@ class Caretaker:
             _log.warning("requeued %d jobs of workers that died", rescued.count)
         for dead in rescued.dead:
             _log.warning("job %d is dead: %s", dead.number, dead.reason)
-            await self._give_up(decoded(dead.request), dead.reason)
+            with suppress(msgspec.DecodeError):  # another version of codeloupe has written it
+                await self._give_up(decoded(dead.request), dead.reason)
 
     async def _return_lost_deliveries(self) -> None:
         """Deliver again what was fetched, but whose answer was lost: seen twice, and not running here."""

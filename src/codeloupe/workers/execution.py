@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -24,7 +24,6 @@ from codeloupe.pipelines.run import RunOptions
 from codeloupe.planning.prepare import fetch
 from codeloupe.planning.settings import configure
 from codeloupe.runtime import Runtime
-from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.workers.failures import JobFailed, JobPaused
 from codeloupe.workers.jobs import Job, JobKind, Outcome, Progress
@@ -94,19 +93,21 @@ class JobExecutor:
                         fresh=job.fresh,
                         work_tree=job.work_tree,
                     )
+                    pause_seconds = runtime.pause_seconds
         outcome = Outcome(exit_code=review.exit_code, summary=review.summary, review_id=review.review_id)
         if review.is_empty:
             outcome = replace(outcome, review=review, review_id=None)
         reason = _retry_reason(review)
         if reason:
-            raise await self._incomplete(reason, review, outcome)
+            raise self._retry_error(reason, review, outcome, pause_seconds)
         return outcome
 
-    async def _incomplete(self, reason: str, review: Review, outcome: Outcome) -> JobFailed | JobPaused:
+    def _retry_error(
+        self, reason: str, review: Review, outcome: Outcome, pause_seconds: float
+    ) -> JobFailed | JobPaused:
         """Return the error of a review that is made again, for a reason that may pass."""
         if any(error.kind == "rate_limited" for error in review.errors):
-            seconds = await asyncio.to_thread(SharedLimits(self._database).seconds_until_open)
-            return JobPaused(self._database.clock() + (seconds or _UNKNOWN_QUOTA_SECONDS))
+            return JobPaused(self._database.clock() + (pause_seconds or _UNKNOWN_QUOTA_SECONDS))
         return JobFailed(reason, retryable=True, outcome=outcome)
 
     async def _review_commit(self, job: Job, report: Report) -> Outcome:
@@ -120,12 +121,13 @@ class JobExecutor:
             settings = await self._settings(scope_of(query), place, job)
             async with self._runtime(settings, job) as runtime:
                 reviewed = await runtime.review_commit(part, repo=place, fresh=job.fresh, emit=_listener(report))
+                pause_seconds = runtime.pause_seconds
         exit_code = 0 if reviewed.reviewed else 3
         outcome = Outcome(exit_code=exit_code, summary=_summary(reviewed), sweep_id=part.sweep_id)
         if reviewed.review is not None:
             reason = _retry_reason(reviewed.review)
             if reason:
-                raise await self._incomplete(reason, reviewed.review, outcome)
+                raise self._retry_error(reason, reviewed.review, outcome, pause_seconds)
         return outcome
 
     async def _run_pipeline(self, job: Job, report: Report) -> Outcome:
@@ -146,16 +148,17 @@ class JobExecutor:
             # The run of a worker that died becomes free after a while.
             raise JobFailed(error.message, retryable=True) from error
         if run.state is StageState.WAITING_FOR_QUOTA:
-            raise JobPaused(_continues_at(run, self._database.clock()))
+            raise JobPaused(self._database.clock() + _seconds_until_reset(run))
         code = 0 if run.state in (StageState.COMPLETED, StageState.AWAITING_APPROVAL) else 1
         return Outcome(exit_code=code, summary=f"{run.state.value}: {run.reason}".rstrip(": "), run_id=run.run_id)
 
 
-def _continues_at(run: RunRecord, now: float) -> float:
-    """Return when the first stage that waits for a quota continues, by the clock of the database."""
-    moments = [stage.quota_until for stage in run.stages if stage.state is StageState.WAITING_FOR_QUOTA]
-    known = [moment.timestamp() for moment in moments if moment is not None]
-    return min(known, default=now)
+def _seconds_until_reset(run: RunRecord) -> float:
+    """Return how long it takes until the first stage that waits for a quota can continue."""
+    waiting = [stage.quota_until for stage in run.stages if stage.state is StageState.WAITING_FOR_QUOTA]
+    now = datetime.now(UTC)
+    first = min((moment for moment in waiting if moment is not None), default=now)
+    return max((first - now).total_seconds(), 1.0)
 
 
 def _address(job: Job) -> RemoteAddress:

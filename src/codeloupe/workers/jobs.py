@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from codeloupe.model.agent import Priority
@@ -125,3 +127,8 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()
     outcome: Outcome | None = None
     reason: str = ""
+
+
+def as_json(value: Job | Progress | Outcome) -> bytes:
+    """Return a value as JSON. Halves of characters, which a path or a subject may contain, are replaced."""
+    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode("utf-8", "replace")

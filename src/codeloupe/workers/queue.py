@@ -10,7 +10,6 @@ repositories of a team, and a rank never changes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -23,7 +22,7 @@ from codeloupe.store.postgres_connection import Session
 from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.store.queue_schema import prepare_queue
 from codeloupe.workers.deliveries import Order, as_time, deliver, withdraw
-from codeloupe.workers.jobs import Job, JobKind, JobRecord, JobState, Outcome, Progress
+from codeloupe.workers.jobs import Job, JobKind, JobRecord, JobState, Outcome, Progress, as_json
 
 # The lock under which jobs are added, and put back into the queue.
 ADDING = "jobs"
@@ -58,8 +57,8 @@ class JobQueue:
     def ask(self, *jobs: Job, priority: Priority) -> tuple[int, ...]:
         """Add jobs of one team and repository, all or none; return their numbers.
 
-        At most one job of a pull request or run waits. If there is one, it takes over the new request. A running job
-        for an older commit of the pull request is cancelled.
+        At most one job of a pull request or run waits with the same options. If there is one, it reviews the newest
+        commit. A running job for an older commit of the pull request is cancelled.
         """
         if not jobs:
             return ()
@@ -166,35 +165,39 @@ class JobQueue:
 
     def _ask_alone(self, job: Job) -> int:
         with self.database.writing(ADDING) as session:
-            while True:
-                # In this order, a job that a worker starts meanwhile is found twice, and not missed.
-                waiting = _open_job(session, job, JobState.WAITING)
-                running = _open_job(session, job, JobState.RUNNING)
-                if running is not None and _is_answered_by(job, running):
-                    return running.job_id
-                if running is not None and _is_outdated(running, job):
-                    self._cancel(session, "number = ?", running.job_id, why=_NEWER_COMMIT)
-                if waiting is None:
-                    return self._add(session, [job])[0]
-                if self._take_over(session, waiting, job):
-                    return waiting.job_id
-                # A worker has started the waiting job in this moment.
+            # In this order, a job that a worker starts meanwhile is found twice, and not missed.
+            waiting = _open_jobs(session, job, JobState.WAITING)
+            running = _open_jobs(session, job, JobState.RUNNING)
+            for record in running:
+                if _is_answered_by(job, record):
+                    return record.job_id
+                if _is_outdated(record, job):
+                    self._cancel(session, "number = ?", record.job_id, why=_NEWER_COMMIT)
+            for record in waiting:
+                if _has_same_options(job, record) and self._take_over(session, record, job):
+                    return record.job_id
+            return self._add(session, [job])[0]
 
     def _take_over(self, session: Session, waiting: JobRecord, job: Job) -> bool:
-        """Let a waiting job do a new request instead, at the better priority of both; False if it has started."""
+        """Let a waiting job do a new request, without its earlier failures; False if it has started meanwhile."""
         priority = min(waiting.priority, job.priority)
         rows = session.execute(
-            "UPDATE jobs SET request = ? WHERE number = ? AND state = 'waiting' RETURNING delivery",
-            (_encoded(replace(job, priority=priority)), waiting.job_id),
+            "UPDATE jobs SET request = ?, again_at = NULL, failures = 0, deaths = 0, reason = ''"  # noqa: S608 - our words
+            f" WHERE number = ? AND state = 'waiting' RETURNING delivery, {_ORDER}",
+            (as_json(replace(job, priority=priority)), waiting.job_id),
         ).fetchall()
-        if rows and priority < waiting.priority:
-            withdraw(session, rows[0][0])
-            rank = _ranks(session, job, 1)[0]
-            orders = session.execute(
-                f"UPDATE jobs SET priority = ?, rank = ?, again_at = NULL WHERE number = ? RETURNING {_ORDER}",  # noqa: S608 - ours
-                (priority, rank, waiting.job_id),
-            ).fetchall()
-            deliver(session, [Order(*order) for order in orders])
+        for delivery, *columns in rows:
+            order = Order(*columns)
+            if priority < waiting.priority:
+                order = replace(order, priority=priority, rank=_ranks(session, job, 1)[0])
+            elif waiting.again_at is None:
+                break
+            # The old delivery is less urgent, or waits for a retry or a quota.
+            session.execute(
+                "UPDATE jobs SET priority = ?, rank = ? WHERE number = ?", (order.priority, order.rank, order.number)
+            )
+            withdraw(session, delivery)
+            deliver(session, [order])
         return bool(rows)
 
     def _add(self, session: Session, jobs: Sequence[Job]) -> tuple[int, ...]:
@@ -253,9 +256,9 @@ class JobQueue:
 def _ranks(session: Session, job: Job, count: int) -> range:
     """Return the ranks of so many new jobs like this one, by the rule at the top of this module."""
     waiting = "FROM jobs WHERE state = 'waiting' AND priority = ?"
-    # A job that waits for its next attempt keeps its old rank, which is no measure for new jobs.
+    # A job that was started before keeps its old rank, which is no measure for new jobs.
     (lowest,) = session.execute(
-        f"SELECT min(rank) {waiting} AND again_at IS NULL",
+        f"SELECT min(rank) {waiting} AND attempts = 0",
         (job.priority,),
     ).fetchone()
     (last,) = session.execute(
@@ -271,19 +274,29 @@ def _ranks(session: Session, job: Job, count: int) -> range:
     return range(first, first + step * count, step)
 
 
-def _open_job(session: Session, job: Job, state: JobState) -> JobRecord | None:
-    """Return the job in that state that works on the same pull request or run."""
-    row = session.execute(
+def _open_jobs(session: Session, job: Job, state: JobState) -> list[JobRecord]:
+    """Return the jobs in that state for the same pull request or run, the newest first."""
+    rows = session.execute(
         f"SELECT {_COLUMNS} FROM jobs WHERE alone = ? AND {_OPEN} AND state = ? ORDER BY number DESC",  # noqa: S608 - our words
         (job.alone, state.value),
-    ).fetchone()
-    return None if row is None else _record(*row)
+    ).fetchall()
+    return [_record(*row) for row in rows]
+
+
+def _has_same_options(job: Job, other: JobRecord) -> bool:
+    """Return whether two jobs differ at most in the commit; their clients, teams and priorities do not matter.
+
+    The newest request counts for a run, because all of them continue the same run.
+    """
+    if job.run_id is not None:
+        return True
+    same = replace(other.job, head=job.head, priority=job.priority, tenant=job.tenant, description=job.description)
+    return same == job
 
 
 def _is_answered_by(job: Job, running: JobRecord) -> bool:
-    """Return whether a running job does what is asked for; its client, team and priority do not matter."""
-    same = replace(running.job, priority=job.priority, tenant=job.tenant, description=job.description)
-    return bool(job.head) and same == job
+    """Return whether a running job does what is asked for."""
+    return bool(job.head) and running.job.head == job.head and _has_same_options(job, running)
 
 
 def _is_outdated(running: JobRecord, job: Job) -> bool:
@@ -300,14 +313,9 @@ def _row(job: Job, rank: int, now: float) -> Iterator[object]:
     yield job.repository
     yield job.alone
     yield None if job.sweep is None else job.sweep.sweep_id
-    yield _encoded(job)
+    yield as_json(job)
     yield now
     yield b"{}"
-
-
-def _encoded(job: Job) -> bytes:
-    """Return the request as JSON. Halves of characters, which a path or a subject may contain, are replaced."""
-    return json.dumps(msgspec.to_builtins(job), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def decoded(request: bytes) -> Job:

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-import msgspec
 from msgspec import Struct
 
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.processes import Processes
 from codeloupe.workers.connector import PatientConnector
-from codeloupe.workers.jobs import JobState, Outcome, Progress
+from codeloupe.workers.jobs import JobState, Outcome, Progress, as_json
 
 _REPORT_SECONDS = 0.5
 # These changes need not reach the disk by themselves. If the server crashes, procrastinate's delivery, whose end is
@@ -45,13 +44,13 @@ WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'waiting' AND 
     SELECT 1 FROM jobs AS newer
     WHERE newer.alone = jobs.alone AND newer.state = 'waiting' AND newer.number > jobs.number
 )
-RETURNING number
 """
 _PROGRESS = """
 UPDATE jobs SET progress = %(progress)s
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'running'
 """
+_IS_WAITING = "SELECT 1 FROM jobs WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'waiting'"
 _REMOVE_WORKER = "DELETE FROM processes WHERE owner = %(owner)s"
 HAS_SUCCESSOR = "another job for the same pull request or run is waiting"
 
@@ -97,7 +96,7 @@ class RunningJobs:
             delivery=job.delivery,
             now=self._database.clock(),
             state=state.value,
-            outcome=None if outcome is None else msgspec.json.encode(outcome),
+            outcome=None if outcome is None else as_json(outcome),
             reason=_storable(reason),
         )
 
@@ -113,14 +112,16 @@ class RunningJobs:
         )
         if not is_alone:
             return True
-        ended = await self._connector.execute_query_all_async(
+        await self._connector.execute_query_async(
             _MAKE_WAY,
             number=job.number,
             delivery=job.delivery,
             now=self._database.clock(),
             reason=HAS_SUCCESSOR,
         )
-        return not ended
+        # Asked for separately, because a change that is repeated after a lost answer changes nothing.
+        waiting = await self._connector.execute_query_all_async(_IS_WAITING, number=job.number, delivery=job.delivery)
+        return bool(waiting)
 
     async def report(self, job: Started, progress: Progress) -> None:
         """Store the progress of a job, for those who watch it."""
@@ -128,7 +129,7 @@ class RunningJobs:
             _PROGRESS,
             number=job.number,
             delivery=job.delivery,
-            progress=msgspec.json.encode(progress),
+            progress=as_json(progress),
         )
 
     async def remove_worker(self) -> None:

@@ -247,7 +247,7 @@ def test_a_run_in_a_worktree_continues_from_its_commit_without_its_repository(
     stages = ({**WRITE, "gate": "approval"}, {"name": "next", "needs": "write"})
     cast = Cast({"write": [writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
     ran = run_stages(tmp_path, cast, *stages, keys=IN_WORKTREE, repo=project.path)
-    assert ran.record.state is S.AWAITING_APPROVAL
+    assert ran.record.state is StageState.AWAITING_APPROVAL
     ran.say("write", Decision.APPROVE)
     project.commit_files({"later.py": "later = 1\n"})
     if not is_there:
@@ -485,3 +485,29 @@ def test_a_run_whose_directory_is_deleted_before_every_resume_completes(project:
     shutil.rmtree(ran.directory)
     resume(ran, cast)
     assert "last.md" in ran.result()
+
+
+def test_files_that_could_not_be_stored_stay_in_the_workspace_for_the_retry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast = Cast(
+        {"write": [writing({"old.md": "one\n"}), writing({"new.md": "two\n"})]},
+        {"write": [critique("REWORK", 50, "again"), critique("PASS", 90)]},
+    )
+    keep = GitWorkspaceStore.keep
+    failures = [WorkspaceError("the disk is full", stage="write")] * 2
+
+    async def full(store: GitWorkspaceStore, directory: Path) -> KeptTree:
+        if (directory / "new.md").exists() and failures:
+            raise failures.pop()
+        return await keep(store, directory)
+
+    monkeypatch.setattr(GitWorkspaceStore, "keep", full)
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": "critic"})
+    assert ran.record.state is StageState.AWAITING_APPROVAL
+    failures.clear()
+    ran.say("write", Decision.RETRY)
+    again = resume(ran, cast)
+    assert (again.record.state, again.record.reason) == (StageState.COMPLETED, "")
+    assert again.result() == {"old.md": "one\n", "new.md": "two\n"}
+    assert cast.calls == ["write", "critic of write", "write", "critic of write"]

@@ -15,7 +15,7 @@ from codeloupe.model.sweep import SweepPart
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.deliveries import delivery_priority
-from codeloupe.workers.jobs import Job, JobKind, JobState, Outcome, Progress
+from codeloupe.workers.jobs import Job, JobKind, JobState, Outcome, Progress, as_json
 from codeloupe.workers.queue import JobQueue
 from codeloupe.workers.requests import queue_run
 from codeloupe.workers.running import RunningJobs
@@ -282,3 +282,39 @@ def test_a_run_is_queued_once_for_a_worker_to_continue(queue: JobQueue) -> None:
     found = queue.find(number)
     assert (found.job.kind, found.job.run_id, found.job.accept_changes) == (JobKind.PIPELINE, "r1", True)
     assert (found.job.repository, found.priority) == ("https://example.com/shop.git", Priority.PERSON)
+
+
+def test_a_waiting_job_is_shared_only_by_requests_with_the_same_options(queue: JobQueue) -> None:
+    strict = replace(pull_request(), flags={"fail_on": "low"})
+    lenient = replace(pull_request(), flags={"fail_on": "critical"})
+    (first,) = queue.ask(strict, priority=Priority.PULL_REQUEST)
+    (second,) = queue.ask(lenient, priority=Priority.PULL_REQUEST)
+    assert first != second
+    assert [queue.find(number).job.flags["fail_on"] for number in (first, second)] == ["low", "critical"]
+    newer = replace(strict, head="b" * 40)
+    assert queue.ask(newer, priority=Priority.PULL_REQUEST) == (first,)
+    assert queue.find(first).job.head == newer.head
+
+
+def test_a_newer_commit_does_not_wait_for_the_retry_of_the_older_one(queue: JobQueue) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PULL_REQUEST)
+    later = queue.database.clock() + 3600.0
+    queue.database.change("UPDATE jobs SET again_at = ?, failures = 4, deaths = 9, reason = 'failed'", (later,))
+    before = queue.database.select("SELECT delivery FROM jobs")
+    assert queue.ask(pull_request(head="b" * 40), priority=Priority.PULL_REQUEST) == (number,)
+    assert queue.database.select("SELECT again_at, failures, deaths, reason FROM jobs") == [(None, 0, 0, "")]
+    assert queue.database.select("SELECT delivery FROM jobs") != before
+    assert take(queue) == [pull_request().description]
+
+
+def test_a_retried_job_does_not_let_a_later_batch_overtake(queue: JobQueue) -> None:
+    queue.ask(*commits("a", 3), priority=Priority.SWEEP)
+    queue.database.change("UPDATE jobs SET rank = rank + 2000 WHERE number > 1")
+    queue.database.change("UPDATE jobs SET attempts = 1 WHERE number = 1")
+    queue.ask(*commits("b", 2), priority=Priority.SWEEP)
+    ((lowest,),) = queue.database.select("SELECT min(rank) FROM jobs WHERE repository = 'b'")
+    assert lowest > 2000
+
+
+def test_a_result_with_half_a_character_can_be_stored() -> None:
+    assert as_json(Outcome(exit_code=0, summary="a\udcffb")) == b'{"exit_code": 0, "summary": "a?b"}'

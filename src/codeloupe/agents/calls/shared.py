@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from msgspec import Struct
 
@@ -28,6 +28,9 @@ from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Permit
 from codeloupe.model.ports import Agent
 from codeloupe.system.process import uninterrupted
 
+if TYPE_CHECKING:
+    from codeloupe.store.interface import Database
+
 # How long to wait before asking again for a place or money that another process holds: at first, and at most.
 _FIRST_DELAY_SECONDS = 0.25
 _LAST_DELAY_SECONDS = 1.0
@@ -39,6 +42,10 @@ _log = logging.getLogger(__name__)
 
 class RequestLimits(Protocol):
     """Grants permits and counts costs: `SharedLimits`, or `SpendingCounter` without limits. Raises StoreError."""
+
+    @property
+    def database(self) -> Database:
+        """The database that counts."""
 
     @property
     def lease_seconds(self) -> float:
@@ -249,9 +256,14 @@ class SharedCalls:
                 self._renewing = None
 
     async def _record(self, wanted: LimitedRequest, ending: Ending) -> str:
+        def record() -> None:
+            # The answer of the request is not stored yet, so this does not wait for the end of an outage.
+            with self.limits.database.once():
+                self.limits.end(wanted, ending)
+
         async with self._database:
             try:
-                await asyncio.to_thread(self.limits.end, wanted, ending)
+                await asyncio.to_thread(record)
             except StoreError as error:
                 self._unrecorded.append((wanted, ending))
                 _log.warning("the end of a request could not be recorded, and will be retried: %s", error)
