@@ -2,8 +2,10 @@
 
 It listens on a Unix socket in a folder of this user, and over TCP only if asked to, with a password. The role
 `codeloupe` owns its database and is not a superuser; Postgres' own superuser exists on the socket only. The server ends
-with the process that started it. Postgres refuses to run as root, so root starts it in a user namespace in which it has another
-user id: no user is added to the system, and no directory changes its owner.
+with the process that started it.
+
+Postgres refuses to run as root, so root starts it in a user namespace in which it has another user id: no user is added
+to the system, and no directory changes its owner.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ _HINT = "check that folder, its permissions and the free disk space, or set CODE
 # The socket is protected by the permissions of its folder.
 _ACCESS_RULES = f"local all all trust\nhost {_NAME} {_NAME} all scram-sha-256\n"
 # psql executes each statement that a query returns before `\gexec`. CREATE DATABASE has no IF NOT EXISTS.
-_PREPARATION = f"""
-SELECT 'CREATE ROLE {_NAME} LOGIN NOSUPERUSER'
-WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{_NAME}')
+_PREPARATION = """
+SELECT 'CREATE ROLE codeloupe LOGIN NOSUPERUSER'
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'codeloupe')
 \\gexec
-SELECT 'CREATE DATABASE {_NAME} OWNER {_NAME}'
-WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '{_NAME}')
+SELECT 'CREATE DATABASE codeloupe OWNER codeloupe'
+WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'codeloupe')
 \\gexec
 """
 
