@@ -131,8 +131,8 @@ def our_jobs(count: int) -> list[Job]:
 def new_database(server: PostgresServer) -> Iterator[str]:
     """Yield the URL of an empty database, which is dropped afterwards."""
     name = f"bench_{time.monotonic_ns()}"
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
+    with psycopg.connect(server.admin_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} OWNER codeloupe".encode())
         yield server.url.replace("@/codeloupe?", f"@/{name}?")
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 

@@ -6,6 +6,7 @@ once, in a template: a copy of that takes some milliseconds.
 
 import itertools
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase
 from codeloupe.system.postgres_server import PostgresServer
 
 _ADDRESS = "TEST_POSTGRES_ADDRESS"
+_ROLE = "codeloupe"
 _TEMPLATE = "codeloupe"
 _STOPPED = "stopped"
 _numbers = itertools.count()
@@ -86,13 +88,18 @@ def other_postgres_url(postgres_server: str) -> Iterator[str]:
         yield url
 
 
+def admin_url_of(url: str) -> str:
+    """Return the URL of the superuser and its own database on the server of a URL."""
+    return re.sub("//[^?]*", "//postgres@/postgres", url)
+
+
 @contextmanager
 def database_of(postgres_server: str) -> Iterator[str]:
     """Yield the URL of a new database with our schema, which is deleted at the end."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    server = postgres_server.replace(f"@/{_TEMPLATE}?", "@/postgres?")
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY".encode())
+    statement = f"CREATE DATABASE {name} OWNER {_ROLE} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY"
+    with psycopg.connect(admin_url_of(postgres_server), autocommit=True) as connection:
+        connection.execute(statement.encode())
         try:
             yield postgres_server.replace(f"@/{_TEMPLATE}?", f"@/{name}?")
         finally:

@@ -46,7 +46,7 @@ def refused(ended: Ended, words: str, hint: str, *, exit_code: int = 3) -> None:
 
 @contextmanager
 def as_superuser(url: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url.replace("//codeloupe@", "//postgres@"), autocommit=True) as connection:
         yield connection
 
 
@@ -154,7 +154,7 @@ class TestWrongUrls:
         password = "p@ss/w:ör?d#%&=+ \"'x"
         with PostgresServer(postgres_data, durable=False, settings=(f"hba_file={rules}",)) as server:
             with as_superuser(server.url) as connection:
-                connection.execute("CREATE ROLE guarded LOGIN SUPERUSER")
+                connection.execute("CREATE ROLE guarded LOGIN IN ROLE codeloupe")
                 connection.execute(b"ALTER ROLE guarded PASSWORD '%s'" % password.replace("'", "''").encode())
             right = server.url.replace("codeloupe@", f"guarded:{quote(password, safe='')}@")
             assert run(right, "history", "list", cwd=tmp_path).exit_code == 0
@@ -226,7 +226,10 @@ class TestServersThatCannotBeUsed:
             assert (state["ok"], state["hint"]) == (False, "give the URL of the primary server")
 
     def test_a_full_disk_costs_nothing_that_is_stored(self, postgres_data: Path, changed: Path) -> None:
-        with PostgresServer(postgres_data, durable=False) as server, as_superuser(server.url) as connection:
+        with (
+            PostgresServer(postgres_data, durable=False) as server,
+            psycopg.connect(server.url, autocommit=True) as connection,
+        ):
             assert run(server.url, *_REVIEW, cwd=changed).exit_code == 1
             before = listed(server.url, changed)
             # The reviews still fit, and the next finding does not: what needs room is on a device that is always full.

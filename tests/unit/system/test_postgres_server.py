@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.program
 
 # As root, somebody else is had in a user namespace: our interpreter may be where nobody else can read it.
 _ELSE = () if os.geteuid() else ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
+_PASSWORD = "a-long-password"
 _SERVE = """
 import os, sys
 from pathlib import Path
@@ -119,6 +121,86 @@ def test_connections_over_tcp_need_the_password_and_the_socket_needs_none(postgr
                     psycopg.connect(f"postgresql://codeloupe:{wrong}@{address}")
     with PostgresServer(postgres_data, durable=False), pytest.raises(psycopg.OperationalError, match="refused"):
         psycopg.connect(f"postgresql://codeloupe@{address}")
+
+
+@pytest.fixture
+def listening(postgres_data: Path) -> Iterator[tuple[PostgresServer, int]]:
+    """Yield a server that listens over TCP, and its port."""
+    port = free_port()
+    with PostgresServer(postgres_data, durable=False, listen=Listen("127.0.0.1", port, _PASSWORD)) as server:
+        yield server, port
+
+
+@each("is_over_tcp", [True, False])
+def test_clients_own_their_database_and_cannot_run_programs(
+    listening: tuple[PostgresServer, int], *, is_over_tcp: bool
+) -> None:
+    server, port = listening
+    url = server.url
+    if is_over_tcp:
+        url = f"postgresql://codeloupe:{_PASSWORD}@127.0.0.1:{port}/codeloupe"
+    owner = "SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()"
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert connection.execute("SHOW is_superuser").fetchone() == ("off",)
+        assert connection.execute(owner).fetchone() == ("codeloupe",)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("COPY (SELECT 1) TO PROGRAM 'true'")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("CREATE ROLE another SUPERUSER")
+
+
+@each("name", ["postgres@{}/postgres", "postgres@{}/codeloupe", "codeloupe@{}/postgres"])
+def test_over_tcp_only_the_client_role_and_its_database_can_be_used(
+    listening: tuple[PostgresServer, int], name: str
+) -> None:
+    server, port = listening
+    with psycopg.connect(server.admin_url, autocommit=True) as connection:
+        assert connection.execute("SHOW is_superuser").fetchone() == ("on",)
+        connection.execute(f"ALTER ROLE postgres PASSWORD '{_PASSWORD}'".encode())
+    address = name.format(f"127.0.0.1:{port}")
+    with pytest.raises(psycopg.OperationalError, match="no pg_hba.conf entry"):
+        psycopg.connect(f"postgresql://{address}?password={_PASSWORD}")
+
+
+def test_a_statement_that_fails_at_the_start_is_an_error(postgres_data: Path) -> None:
+    (postgres_data / "standby.signal").touch()
+    listen = Listen("127.0.0.1", free_port(), _PASSWORD)
+    server = PostgresServer(postgres_data, durable=False, listen=listen)
+    with pytest.raises(StoreError, match="cannot prepare the database in .*: .*cannot execute ALTER ROLE") as caught:
+        server.start()
+    assert not server.is_running
+    assert server.process_id == 0
+    assert _PASSWORD not in caught.value.message
+    assert _PASSWORD not in (postgres_data / "server.log").read_text()
+    (postgres_data / "standby.signal").unlink()
+    with server, PostgresDatabase(server.url) as database:
+        database.check()
+
+
+def test_a_missing_role_and_database_are_created_at_the_next_start(postgres_data: Path) -> None:
+    server = PostgresServer(postgres_data, durable=False)
+    with server, psycopg.connect(server.admin_url, autocommit=True) as connection:
+        connection.execute("DROP DATABASE codeloupe")
+        connection.execute("DROP ROLE codeloupe")
+    with server, PostgresDatabase(server.url) as database:
+        database.check()
+
+
+def test_a_start_waits_for_a_backend_of_the_killed_server(postgres_data: Path) -> None:
+    server = PostgresServer(postgres_data, durable=False)
+    with server, psycopg.connect(server.url) as connection:
+        backend = connection.info.backend_pid
+        os.kill(backend, signal.SIGSTOP)
+        ending = threading.Timer(0.5, os.kill, (backend, signal.SIGCONT))
+        os.kill(server.process_id, signal.SIGKILL)
+        assert comes_to_pass(lambda: not server.is_running)
+        ending.start()
+        try:
+            server.start()
+        finally:
+            ending.join()
+        with PostgresDatabase(server.url) as database:
+            database.check()
 
 
 def test_the_address_is_the_same_after_every_start(postgres_data: Path) -> None:

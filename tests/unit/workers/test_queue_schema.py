@@ -14,6 +14,7 @@ from procrastinate.schema import SchemaManager
 from codeloupe.errors import StoreError
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.queue_schema import QueueState, installed_version, prepare_queue, read_queue_state
+from tests.postgres import admin_url_of
 
 pytestmark = pytest.mark.program
 _NEXT = "99.01.00_01_add_a_table.sql"
@@ -93,13 +94,13 @@ def test_missing_functions_are_named(database: PostgresDatabase) -> None:
 
 @pytest.mark.defect("W2")
 def test_processes_that_meet_an_empty_database_together_create_one_queue(postgres_server: str) -> None:
-    server = postgres_server.replace("@/codeloupe?", "@/postgres?")
+    server = admin_url_of(postgres_server)
     context = multiprocessing.get_context("fork")
     failures: list[Any] = []
     for number in range(_ROUNDS):
         name = f"first_start_{number}"
         with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
+            connection.execute(f"CREATE DATABASE {name} OWNER codeloupe".encode())
         url = postgres_server.replace("@/codeloupe?", f"@/{name}?")
         barrier = context.Barrier(_PROCESSES)
         processes = [context.Process(target=_start, args=(url, barrier)) for _ in range(_PROCESSES)]
