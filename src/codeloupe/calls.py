@@ -52,7 +52,8 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     `agents` are the caller's own and replace built-in ones of the same name. Limits and budget are those of the first
     call. `database` is a shared one or its URL, and replaces the one of the user's settings; a given database is not
-    closed here. Processes share limits through it, and calls with a better `priority` start first.
+    closed here. Processes share limits through it, and calls with a better `priority` start first. `fresh_since` is
+    the time, by the clock of the database, since which stored answers count in fresh calls.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         database: Database | str | None = None,
         priority: int = Priority.PERSON,
         timing: Timing | None = None,
+        fresh_since: float | None = None,
     ) -> None:
+        self.fresh_since = fresh_since
         self.own = MappingProxyType({agent.name: agent for agent in agents})
         self.environment = os.environ if environment is None else environment
         self._state_directory = state_directory
@@ -121,6 +124,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         settings: Settings,
         *,
         fresh: bool = False,
+        fresh_since: float | None = None,
         key_of: KeyOf | None = None,
         watch_files: WatchFiles | None = _watch,
         repo: Path | None = None,
@@ -140,6 +144,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
             watch_files=watch_files,
             mask_prompts=settings.mask_prompts,
             fresh=fresh,
+            fresh_since=fresh_since,
             quota_wait=quota_wait,
             repo=self._repo or repo,
         )

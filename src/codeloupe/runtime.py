@@ -58,9 +58,11 @@ class Runtime:
     the settings name. Where many processes share limits through it, calls of `priority` 0, for which a person waits, go
     before those of 1 (a pull request) and 2 (a sweep). `timing` is the clock of
     retries, limits and budget, for tests: without one it is real time, and a scripted agent's own, which skips waits.
+    `fresh_since` is a time by the clock of the database: fresh reviews use answers that were stored since then, so that
+    a review that is continued does not pay for its own answers again.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is explained above
         self,
         settings: Settings | None = None,
         *,
@@ -70,6 +72,7 @@ class Runtime:
         database: Database | None = None,
         priority: int = Priority.PERSON,
         timing: Timing | None = None,
+        fresh_since: float | None = None,
     ) -> None:
         check_arguments(settings=settings, agents=agents, environment=environment)
         check_arguments(state_directory=state_directory, priority=priority, timing=timing)
@@ -83,6 +86,7 @@ class Runtime:
             database=database or (None if settings is None else settings.database),
             priority=priority,
             timing=timing,
+            fresh_since=fresh_since,
         )
 
     async def __aenter__(self) -> Self:

@@ -252,7 +252,8 @@ class Team(Struct):
     def _ask(self, one: ChosenReviewer) -> AskAgent:
         """Return the function that puts a question to one of a reviewer's agents."""
         make = partial(self.calls.caller, self.settings, key_of=review_key, repo=self.repo, quota_wait=self.quota_wait)
-        caller = make(fresh=self.fresh)
+        # A question that is repeated, because its answer was not exact, must not get the same answer again.
+        caller = make(fresh=self.fresh, fresh_since=self.calls.fresh_since)
         fresh_caller = make(fresh=True)
         from codeloupe.reviewers.asking import FRESH
 

@@ -148,8 +148,8 @@ class Ledger(Protocol):
 
     last_event: DatabaseUnreachable | DatabaseReachable | None
 
-    def get(self, key: str) -> AgentResult | None:
-        """Return a finished call, or None."""
+    def get(self, key: str, *, since: float = ...) -> AgentResult | None:
+        """Return a finished call that was stored `since` a time, by default at any time, or None."""
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
         """Claim a key before a call. False while another process has a claim that has not expired."""

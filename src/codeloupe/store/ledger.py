@@ -131,9 +131,10 @@ class DatabaseLedger:
         self._missed: set[str] = set()
 
     @persistent
-    def get(self, key: str) -> AgentResult | None:
-        """Return a finished call, marked as `from_ledger`, or None."""
-        rows = self.database.select("SELECT payload FROM results WHERE key = ?", (key,))
+    def get(self, key: str, *, since: float = 0.0) -> AgentResult | None:
+        """Return a finished call, marked as `from_ledger`, or None if there is none that was stored `since` then."""
+        statement = "SELECT payload FROM results WHERE key = ? AND created_at >= ?"
+        rows = self.database.select(statement, (key, since))
         if not rows:
             self._missed.add(key)
             return None

@@ -63,15 +63,15 @@ class SpooledLedger:
         self._thread: threading.Thread | None = None
         self._is_closed = threading.Event()
 
-    def get(self, key: str) -> AgentResult | None:
-        """Return a finished call from the spool or from the database, or None."""
+    def get(self, key: str, *, since: float = 0.0) -> AgentResult | None:
+        """Return a finished call from the spool or from the database, stored `since` then, or None."""
         self._begin()
         # The file is created with the first answer, perhaps by another process.
         if self._spool.database.is_made():
-            found = self._spool.get(key)
+            found = self._spool.get(key, since=since)
             if found is not None:
                 return found
-        return self._ledger.get(key)
+        return self._ledger.get(key, since=since)
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
         """Claim a key in the database."""

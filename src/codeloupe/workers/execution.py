@@ -68,7 +68,13 @@ class JobExecutor:
     def _runtime(self, settings: Settings, job: Job) -> Runtime:
         # The team of the client pays.
         paid = replace(settings, team=job.tenant or settings.team)
-        return Runtime(paid, environment=self._environment, database=self._database, priority=job.priority)
+        return Runtime(
+            paid,
+            environment=self._environment,
+            database=self._database,
+            priority=job.priority,
+            fresh_since=job.fresh_since,
+        )
 
     async def _settings(self, scope: ScopeRequest, place: Path, job: Job) -> Settings:
         loaded = await configure(scope, repo=place, flags=job.flags, environment=self._environment)

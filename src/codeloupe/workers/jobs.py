@@ -41,7 +41,8 @@ class Job(Struct, frozen=True, kw_only=True):
     `repository` is the address of a remote that workers can reach. A review sets one of `pull_request`, `range` and
     `commit`; a commit of a sweep sets `sweep`; a pipeline sets `run_id`. `flags` are settings that the client has
     chosen, except those that decide which programs run on a worker and where keys are sent. `head` is the commit of a
-    pull request at the time of the request, if it is known. `work_tree` names the work tree of the client.
+    pull request at the time of the request, if it is known. `work_tree` names the work tree of the client. A `fresh`
+    job uses no answer that was stored before `fresh_since`, the time of the request by the clock of the database.
     """
 
     kind: JobKind
@@ -58,6 +59,7 @@ class Job(Struct, frozen=True, kw_only=True):
     commit: str | None = None
     context: str = ""
     fresh: bool = False
+    fresh_since: float | None = None
     sweep: SweepPart | None = None
     run_id: str | None = None
     accept_changes: bool = False

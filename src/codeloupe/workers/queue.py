@@ -63,7 +63,8 @@ class JobQueue:
         if not jobs:
             return ()
         self.prepare()
-        wanted = [replace(job, priority=priority) for job in jobs]
+        now = self.database.clock()
+        wanted = [replace(job, priority=priority, fresh_since=now if job.fresh else None) for job in jobs]
         if len(wanted) == 1 and wanted[0].alone is not None:
             return (self.database.persist(lambda: self._ask_alone(wanted[0])),)
         with self.database.writing(ADDING) as session:
@@ -290,7 +291,14 @@ def _has_same_options(job: Job, other: JobRecord) -> bool:
     """
     if job.run_id is not None:
         return True
-    same = replace(other.job, head=job.head, priority=job.priority, tenant=job.tenant, description=job.description)
+    same = replace(
+        other.job,
+        head=job.head,
+        priority=job.priority,
+        tenant=job.tenant,
+        description=job.description,
+        fresh_since=job.fresh_since,
+    )
     return same == job
 
 

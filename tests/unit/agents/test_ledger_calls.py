@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.ledger import LedgerCalls
+from codeloupe.calls import AgentCalls
+from codeloupe.config.schema import Settings
 from codeloupe.errors import Crashed, NotInstalled, OutputInvalid, StoreError, TimedOut
 from codeloupe.model.agent import AgentEvent, AgentFinished, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.ports import Agent
 from codeloupe.store.interface import Ledger
 from codeloupe.store.ledger import Asked, DatabaseLedger, content_key, is_repeatable
-from codeloupe.store.sqlite import SqliteDatabase
+from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.unit.agents.samples import made_up_token, overloaded, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
@@ -343,3 +345,21 @@ async def test_a_chain_looks_for_each_agent_in_the_ledger_under_what_that_one_wa
     assert (kept.output, kept.from_ledger, kept.notes) == ("hello", True, ())
     assert bought.notes != ()
     assert silent.requests == ()
+
+
+@pytest.mark.program
+def test_a_fresh_call_that_is_continued_does_not_pay_for_its_own_answer_again(tmp_path: Path) -> None:
+    agent = ScriptedAgent([Text("old"), Text("new"), Text("never")])
+
+    async def ask(**options: Any) -> str:
+        with AgentCalls([agent], state_directory=tmp_path) as calls:
+            caller = calls.caller(Settings(), key_of=lambda _request, _agent: "key", **options)
+            request = AgentRequest(prompt="Say hello.", working_dir=tmp_path, tools=())
+            return (await caller.call(request, agent=agent, emit=lambda _event: None)).output
+
+    assert asyncio.run(ask()) == "old"
+    with SqliteDatabase(tmp_path / DATABASE_NAME) as database:
+        asked_at = database.clock()
+    # The answer of before the request does not count; the one that the first attempt has stored does.
+    assert [asyncio.run(ask(fresh=True, fresh_since=asked_at)) for _ in range(2)] == ["new", "new"]
+    assert asyncio.run(ask(fresh=True)) == "never"

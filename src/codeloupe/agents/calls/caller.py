@@ -54,9 +54,9 @@ WatchFiles = Callable[[Path], Awaitable[ChangedFiles]]
 class CallerOptions(Struct, frozen=True, kw_only=True):
     """How calls are made. Limits hold for each agent by itself.
 
-    `fresh` does not read the ledger, but writes to it. `quota_wait` says whether a call waits until a quota resets; if
-    the chain has another agent, that one is asked instead. `repo` is what calls are about, if not the directory that
-    they work in.
+    `fresh` does not read the ledger, but writes to it; answers that were stored `fresh_since` a time count.
+    `quota_wait` says whether a call waits until a quota resets; if the chain has another agent, that one is asked
+    instead. `repo` is what calls are about, if not the directory that they work in.
     """
 
     concurrency: int = 5
@@ -64,6 +64,7 @@ class CallerOptions(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     mask_prompts: bool = True
     fresh: bool = False
+    fresh_since: float | None = None
     quota_wait: QuotaWait = QuotaWait.NO
     lease_seconds: float = 120.0
     repo: Path | None = None
@@ -244,7 +245,13 @@ class AgentCaller:
             else:
                 patience = min(sent.timeout_seconds, self.budget.deadline - self.timing.clock())
                 result = await self._ledger.answer(
-                    key, ask, agent=agent.name, patience_seconds=patience, fresh=self.options.fresh, emit=emit
+                    key,
+                    ask,
+                    agent=agent.name,
+                    patience_seconds=patience,
+                    fresh=self.options.fresh,
+                    fresh_since=self.options.fresh_since,
+                    emit=emit,
                 )
         except CodeloupeError as error:
             mask_error(error)

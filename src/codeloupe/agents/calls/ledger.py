@@ -52,10 +52,18 @@ class LedgerCalls:
         agent: str,
         patience_seconds: float,
         fresh: bool,
+        fresh_since: float | None = None,
         emit: AgentEventSink = lambda _event: None,
     ) -> AgentResult:
-        """Return the stored answer, or make the call and store its answer. Raise as `ask`, StoreError or TimedOut."""
+        """Return the stored answer, or make the call and store its answer. Raise as `ask`, StoreError or TimedOut.
+
+        With `fresh`, only an answer that was stored `fresh_since` a time is used.
+        """
         try:
+            if fresh and fresh_since is not None:
+                known = await in_thread(lambda: self._get(key, since=fresh_since))
+                if known is not None:
+                    return known
             if fresh:
                 return await self._stored(key, await ask())
             known = await in_thread(lambda: self._get(key))
@@ -90,8 +98,8 @@ class LedgerCalls:
                 with suppress(StoreError):
                     await in_thread(lambda: self._ledger.release(key))
 
-    def _get(self, key: str) -> AgentResult | None:
-        known = self._ledger.get(key)
+    def _get(self, key: str, *, since: float = 0.0) -> AgentResult | None:
+        known = self._ledger.get(key, since=since)
         if known is None:
             return None
         # It is already paid for, so it must not be counted again.
