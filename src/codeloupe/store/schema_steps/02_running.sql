@@ -113,7 +113,6 @@ CREATE TABLE jobs (
 );
 -- Each change of a job writes to its indexes, so there are few of them.
 CREATE INDEX waiting_jobs ON jobs (priority, tenant, repository, rank) WHERE state = 'waiting';
-CREATE INDEX new_jobs_in_order ON jobs (priority, rank) WHERE state = 'waiting' AND attempts = 0;
 CREATE INDEX running_jobs ON jobs (owner) WHERE state = 'running';
 CREATE INDEX open_jobs_alone ON jobs (alone) WHERE alone IS NOT NULL AND state IN ('waiting', 'running');
 CREATE INDEX jobs_of_sweep ON jobs (sweep_id) WHERE sweep_id IS NOT NULL;
