@@ -400,7 +400,7 @@ class _Checks:
             self._check_keys(fitting, value, place)
 
     def _check_keys(self, schema: Values, value: Values, place: Place) -> None:
-        """Return the keys of a group that are known, or chosen by the user, with their values."""
+        """Report the unknown, missing and wrong keys of a group."""
         known = schema.get("properties", {})
         for key in (str(key) for key in value if key not in known):
             if "propertyNames" not in schema:
@@ -515,7 +515,7 @@ def _nearest(word: object, known: Iterable[str], otherwise: str) -> _Hint:
 
 
 def _words(value: object) -> list[tuple[Place, str]]:
-    """Yield the texts of a list with their positions, or the one text that may be given instead of a list."""
+    """Return the texts of a list with their positions, or the one text that may be given instead of a list."""
     if isinstance(value, str):
         return [((), value)]
     listed = enumerate(value[:_MOST_NAMES]) if isinstance(value, list) else ()

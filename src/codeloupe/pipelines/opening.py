@@ -114,10 +114,10 @@ async def open_workspaces(
         has_repository = record.workspace is not WorkspaceKind.DIRECTORY
         beginning = Beginning(record.base_tree, record.base_commit, record.object_format, has_repository)
     workspaces = GitWorkspaceStore(
-        # The patch of a stage's work is built in memory.
         places.git_store,
         source=source,
         beginning=beginning,
+        # The patch of a stage's work is built in memory.
         max_total_bytes=MOST_KEPT_BYTES,
     )
     names = store.file_names(record.run_id)

@@ -27,7 +27,7 @@ class Lease(Struct, frozen=True):
     expires_at: float
 
     def holds(self, now: float) -> bool:
-        """Return whether it has not expired, by a clock that was set back too, and its process may be alive."""
+        """Return whether it has not expired, also if the clock was set back, and its process may be alive."""
         is_in_time = self.expires_at - 2 * self.lease_seconds <= now < self.expires_at
         return is_in_time and not is_gone(self.owner)
 

@@ -1,6 +1,7 @@
-"""Copies of a run's files for people, below the run's directory. They are written one way, and never read back.
+"""Copies of a run's files for people, below the run's directory, written one way.
 
-A copy that cannot be written is a warning in the log, because the database has the file.
+They are read only to find out whether they are current. A copy that cannot be written is a warning in the log, because
+the database has the file.
 """
 
 from __future__ import annotations

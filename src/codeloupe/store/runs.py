@@ -170,7 +170,7 @@ class DatabaseRunStore:
             _put_files(connection, save, now)
 
     def _check_lease(self, connection: Connection, run_id: str) -> None:
-        """Raise RunBusy unless the lock is ours. Without a lock, no other process may hold one."""
+        """Raise RunBusy unless the lock is ours. A caller without a lock may save only if no process holds it."""
         lease = read_lease(connection, _about(run_id))
         owner = None if lease is None else lease.owner
         if owner != self._held.get(run_id):

@@ -32,7 +32,7 @@ _KEPT_DAYS = 30
 
 
 async def in_thread(step: Callable[[], _Answer]) -> _Answer:
-    """Run a blocking step in a thread, which does not wait for the database any more once this is cancelled."""
+    """Run a blocking step in a thread. If the caller is cancelled, the step stops waiting for the database."""
     return await uninterrupted(asyncio.to_thread(step))
 
 

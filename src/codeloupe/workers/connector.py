@@ -34,7 +34,7 @@ class PatientConnector(PsycopgConnector):
     """
 
     def __init__(self, url: str, *, most_connections: int = 4) -> None:
-        # By itself, a pool tries ever more seldom to reach a server that is down.
+        # By default, a pool backs off for minutes while a server is down.
         super().__init__(
             kwargs={**session_parameters(url, SCHEMA), "prepare_threshold": 5},
             configure=_commit_each_statement,

@@ -4,8 +4,8 @@ A job is a row of the table `jobs`; procrastinate only delivers its number to a 
 
 The priority of a job decides first: a person, then a pull request, then a sweep. Within a priority, the lowest rank
 starts first. The rank of a new job is the lowest rank that waits, or the last rank of its team's repository if that is
-higher, plus the number of repositories of its team that have waiting jobs. So teams take turns, and so do the
-repositories of a team, and a rank never changes.
+higher, plus the number of repositories of its team that have waiting jobs. So the jobs of teams and repositories are
+interleaved, and a job that is added later does not change the rank of another one.
 """
 
 from __future__ import annotations
