@@ -226,6 +226,8 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     def close(self) -> None:
         """Close the database. The next use opens it again."""
+        if self._caller is not None and self._caller.shared is not None:
+            self._caller.shared.close()
         if self._spooled is not None:
             self._spooled.close()
         if "database" in vars(self) and self.database is not self._database:

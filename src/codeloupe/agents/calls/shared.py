@@ -282,12 +282,24 @@ class SharedCalls:
         self._renewing = None
 
     async def _record_later(self) -> None:
-        """Record the ends that could not be recorded before."""
+        """Record the ends that could not be recorded before. Raise StoreError."""
+        async with self._database:
+            await uninterrupted(asyncio.to_thread(self._record_all))
+
+    def _record_all(self) -> None:
         while self._unrecorded:
+            # To record an end twice, as another thread may do, changes nothing.
             wanted, ending = self._unrecorded[0]
-            async with self._database:
-                await uninterrupted(asyncio.to_thread(self.limits.end, wanted, ending))
-            self._unrecorded.pop(0)
+            self.limits.end(wanted, ending)
+            with suppress(ValueError):
+                self._unrecorded.remove((wanted, ending))
+
+    def close(self) -> None:
+        """Record the ends that could not be recorded before, and wait for an unreachable database for a while."""
+        try:
+            self._record_all()
+        except (StoreError, IndexError) as error:
+            _log.warning("the end of a request could not be recorded: %s", error)
 
 
 class SharedPlace:
