@@ -80,7 +80,7 @@ def conclusion(definition: PipelineDefinition, run: RunRecord) -> tuple[StageSta
         return StageState.FAILED, f"{failing.name} failed: {failing.reason}"
     paused = [stage for stage in run.stages if stage.state is StageState.WAITING_FOR_QUOTA]
     if paused:
-        # The run continues by itself, whatever else it waits for.
+        # The run continues automatically, even if another stage waits for a person.
         words = "; ".join(f"{stage.name}: {stage.reason}" for stage in paused)
         return StageState.WAITING_FOR_QUOTA, f"waiting for a quota: {words}"
     waiting = [stage for stage in run.stages if stage.state is StageState.AWAITING_APPROVAL]

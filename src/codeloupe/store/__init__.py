@@ -45,7 +45,7 @@ def is_postgres(place: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """Return the URL without its password. Of an invalid URL, every part that may be a password is removed."""
+    """Return the URL without its password. If it is invalid, every possible password is removed."""
     scheme, _, rest = url.partition("://")
     user = re.match(r"[^:/?@]*", rest)[0]  # type: ignore[index]  # it always matches
     at = ""

@@ -136,24 +136,6 @@ class SharedLimits:
         """Keep the permits of this process for another lease."""
         self._processes.renew()
 
-    @persistent
-    def opens_at(self, account: str) -> float:
-        """Return when an account opens after a pause, in seconds since 1970; 0 if it is open."""
-        with self.database.reading() as connection:
-            found = _read_account(connection, account)
-        if found.opens_at <= self.now():
-            return 0.0
-        return found.opens_at
-
-    @persistent
-    def seconds_until_open(self) -> float:
-        """Return how long it takes until the first of the paused accounts opens; 0 if none is paused."""
-        now = self.now()
-        rows = self.database.select("SELECT opens_at FROM limit_accounts WHERE opens_at > ? ORDER BY opens_at", (now,))
-        if not rows:
-            return 0.0
-        return float(rows[0][0]) - now
-
     def _consider(self, connection: Connection, requests: Sequence[LimitedRequest]) -> dict[str, Answer]:
         now = self.now()
         expired_at = now

@@ -6,7 +6,7 @@ from codeloupe.store.interface import Database
 
 
 def is_due(database: Database, task: str, *, every_seconds: float) -> bool:
-    """Return whether this process should do a task now; others are then told that it was done. Raise StoreError."""
+    """Return whether this process should do a task now, and record the task as done. Raise StoreError."""
     now = database.clock()
     with database.writing(f"maintenance {task}") as connection:
         row = connection.execute("SELECT done_at FROM maintenance WHERE task = ?", (task,)).fetchone()

@@ -37,7 +37,7 @@ from codeloupe.store.migration_rows import (
 from codeloupe.store.row_digest import EntryDigest, RowSums
 from codeloupe.store.schema import stored_tables
 
-# The size of a batch. A larger entry is a batch by itself.
+# The size of a batch. A larger entry has its own batch.
 _BATCH_ENTRIES = 200
 _BATCH_BYTES = 8_000_000
 
@@ -267,7 +267,7 @@ class _Migration:
         kind = batch[0].kind
         about = ""
         if kind.is_run:
-            # No process can begin to work on the run meanwhile. A run is a batch by itself.
+            # No process can begin to work on the run meanwhile. A run has its own batch.
             about = run_lease_name(batch[0].name[0])
         with self._target.writing(about) as connection:
             target = Side(self._target, connection)

@@ -68,7 +68,7 @@ class Kind(Struct, frozen=True):
 
     @property
     def is_alone(self) -> bool:
-        """Return whether an entry is a batch by itself, because its size is not known."""
+        """Return whether an entry needs its own batch, because its size is not known."""
         return bool(self.parts) and not self.size_column
 
     @property

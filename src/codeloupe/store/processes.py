@@ -74,10 +74,6 @@ class Processes:
             (str(self.owner), _host(), ",".join(queues), slots, now, now, now + self.lease_seconds),
         )
 
-    def unregister(self) -> None:
-        """Remove the row of this process."""
-        self.database.change("DELETE FROM processes WHERE owner = ?", (str(self.owner),))
-
     @persistent
     def workers(self) -> tuple[WorkerRecord, ...]:
         """Return all workers, those that started first at the front."""

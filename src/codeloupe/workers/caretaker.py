@@ -8,32 +8,25 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 from procrastinate import exceptions
 from procrastinate.manager import JobManager
 
+from codeloupe.agents.calls.ledger import in_thread
 from codeloupe.errors import CodeloupeError
 from codeloupe.store.maintenance import is_due
 from codeloupe.store.processes import Processes
-from codeloupe.system.process import uninterrupted
 from codeloupe.workers import rescue
 from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.jobs import Job
 from codeloupe.workers.queue import JobQueue, decoded
 
 _log = logging.getLogger(__name__)
-_Answer = TypeVar("_Answer")
 _STALLED_SECONDS = 5.0
 _CLEANING_SECONDS = 3600.0
 _KEPT_DAYS = 30
-
-
-async def in_thread(step: Callable[[], _Answer]) -> _Answer:
-    """Run a blocking step in a thread. If the caller is cancelled, the step stops waiting for the database."""
-    return await uninterrupted(asyncio.to_thread(step))
 
 
 class Timing(Struct, frozen=True, kw_only=True):

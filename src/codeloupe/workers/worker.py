@@ -22,10 +22,11 @@ from procrastinate.job_context import AbortReason
 from procrastinate.jobs import Job as Delivery
 from psycopg_pool import PoolTimeout
 
+from codeloupe.agents.calls.ledger import in_thread
 from codeloupe.errors import StoreUnavailable
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.postgres_connection import explain_cause, is_conflict
-from codeloupe.workers.caretaker import DEFAULT_TIMING, Caretaker, Timing, in_thread
+from codeloupe.workers.caretaker import DEFAULT_TIMING, Caretaker, Timing
 from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.deliveries import TASK, as_time
 from codeloupe.workers.failures import (

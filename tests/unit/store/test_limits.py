@@ -276,15 +276,6 @@ class TestRefusal:
         limits.end(last, replace(REFUSED, pause_seconds=1e15))
         assert limits.ask(request(), 1) == Waiting(seconds=86_400.0, pause_seconds=86_400.0)
 
-    def test_the_time_at_which_an_account_opens_can_be_asked(self, limits: Limits) -> None:
-        assert (limits.processes[0].opens_at("a"), limits.processes[0].seconds_until_open()) == (0.0, 0.0)
-        for account, pause in (("a", 90.0), ("b", 60.0)):
-            limits.call(replace(REFUSED, pause_seconds=pause), account=account)
-        assert limits.processes[0].opens_at("a") == NOW + 90.0
-        assert limits.processes[0].seconds_until_open() == 60.0
-        limits.now += 90.0
-        assert (limits.processes[0].opens_at("a"), limits.processes[0].seconds_until_open()) == (0.0, 0.0)
-
 
 class TestProcesses:
     def test_a_permit_counts_until_the_lease_of_its_process_ends(self, limits: Limits) -> None:
