@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -67,6 +68,7 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
 
     `step` is the file with the critic's instructions, or None for the built-in instructions. `command` is a program
     with its arguments, run without a shell. `min_score`, out of 100, applies to a critic; see `recovery.acceptable`.
+    `digest` covers everything that shapes the gate's verdict.
     """
 
     kind: GateKind
@@ -80,6 +82,7 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 600.0
     max_attempts: int = 3
     min_score: int = 40
+    digest: str = ""
 
 
 class StageDefinition(FrozenStruct, frozen=True, kw_only=True):
@@ -113,6 +116,16 @@ class StageDefinition(FrozenStruct, frozen=True, kw_only=True):
         """Return the run's inputs that the stage gets."""
         return inputs if self.inputs is None else {name: inputs[name] for name in self.inputs}
 
+    @property
+    def gate_keys(self) -> tuple[str, ...]:
+        """Return the key of each gate, which changes if that gate or one of the gates before it changes."""
+        total = hashlib.sha256()
+        keys: list[str] = []
+        for gate in self.gates:
+            total.update(f"{gate.digest}\n".encode())
+            keys.append(total.hexdigest()[:16])
+        return tuple(keys)
+
 
 class InputDefinition(Struct, frozen=True, kw_only=True):
     """An input of a run. It is required if it has no default. The value of a `secret` input is never shown."""
@@ -143,10 +156,11 @@ class PipelineDefinition(FrozenStruct, frozen=True, kw_only=True):
 
 
 class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's verdict on an attempt. Only a critic returns a `score`."""
+    """A gate's verdict on an attempt. Only a critic returns a `score`. `gate_key` is the key of the gate."""
 
     verdict: CriticVerdict
     gate: GateKind
+    gate_key: str = ""
     score: int | None = None
     summary: str = ""
     blockers: tuple[str, ...] = ()
@@ -162,6 +176,8 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     from the request, such as a skipped file. If the attempt left no artifact, `saved_answer` is the name of the file
     with the answer, in the workspace unless that is the user's own. Files are under the run's folder. Until `tree` is
     known, the content is only in the workspace at `home`, the machine and state directory where the agent answered.
+    `critiques` are the verdicts of the stage's gates, in their order. The `superseded` ones are of gates that the
+    pipeline no longer has: they do not count, but their cost does.
     """
 
     number: int = 1
@@ -176,6 +192,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     duration_seconds: float = 0.0
     usage: Usage = Usage()
     critiques: tuple[Critique, ...] = ()
+    superseded: tuple[Critique, ...] = ()
     notes: tuple[str, ...] = ()
     output_file: str = ""
     saved_answer: str = ""
@@ -206,8 +223,8 @@ class StageRequest(FrozenStruct, frozen=True, kw_only=True):
 class FailedTry(Struct, frozen=True, kw_only=True):
     """A failed call in a stage: the kind of error, its message and its cost.
 
-    `gate` is the position of the gate that returned no verdict, or None for the stage's own call. `tree` is the content
-    of the workspace after the call, stored if its session can be resumed.
+    `gate` is the position of the gate that returned no verdict, and `gate_key` its key; None and empty for the stage's
+    own call. `tree` is the content of the workspace after the call, stored if its session can be resumed.
     """
 
     step: RecoveryStep
@@ -218,6 +235,7 @@ class FailedTry(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     attempt: int = 0
     gate: int | None = None
+    gate_key: str = ""
     agent: str = ""
     retryable: bool = False
     resumable: bool = False
@@ -262,7 +280,7 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     def usage(self) -> Usage:
         """Return the usage of all calls and gates of the stage."""
         attempts = (*self.earlier, *self.attempts)
-        gates = (critique.usage for attempt in attempts for critique in attempt.critiques)
+        gates = (critique.usage for each in attempts for critique in (*each.critiques, *each.superseded))
         calls = (each.usage for some in (attempts, self.failures) for each in some)
         return reduce(Usage.plus, (*calls, *gates), self.lost)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
-from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
-    ENDED_STATES,
     AttemptRecord,
     GateKind,
     PipelineDefinition,
@@ -21,7 +19,6 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.pipelines.definition import input_values
-from codeloupe.pipelines.recovery import refused_at, reopened
 
 
 def new_stage_record(stage: StageDefinition) -> StageRecord:
@@ -52,7 +49,8 @@ def with_changes(
         new = new_stage_record(each)
         stage = known.get(each.name, new)
         if stage.attempts:
-            stage = _with_new_parts(stage, parts_now(each, inputs))
+            now = parts_now(each, inputs)
+            stage = _with_new_parts(_judged_by(each, stage, now["gates"]), now)
         stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
     notes: list[str] = []
     for name, value in inputs.items():
@@ -96,7 +94,7 @@ def _with_new_parts(stage: StageRecord, now: Mapping[str, str]) -> StageRecord:
     """Return a stage with attempts, under a changed definition."""
     # Gates judge the work; they do not shape it.
     outdated = [part for part, digest in now.items() if part != "gates" and stage.parts.get(part) != digest]
-    return replace(_judged_again(stage, now), outdated=tuple(sorted(outdated)))
+    return replace(stage, outdated=tuple(sorted(outdated)))
 
 
 def kept_note(stage: StageRecord, run_id: str) -> str:
@@ -108,40 +106,35 @@ def kept_note(stage: StageRecord, run_id: str) -> str:
     return f"its work is from before {parts} changed; {again}"
 
 
-def _judged_again(stage: StageRecord, now: Mapping[str, str]) -> StageRecord:
-    """Return a stage without the verdicts of gates that have changed; the same if none has, or it was sent back."""
-    gates = now.get("gates", "")
-    if stage.parts.get("gates", "") == gates:
+def _judged_by(definition: StageDefinition, stage: StageRecord, gates: str) -> StageRecord:
+    """Return a stage with the verdicts that count under a changed definition; `gates` is the digest of all its gates.
+
+    A verdict counts only for the gate that gave it, and only if no gate before it has changed. So a changed gate, and
+    every gate after it, judges the work again. A completed stage continues, because its work needs their verdicts.
+    """
+    if stage.parts.get("gates") == gates:
         return stage
-    stage = replace(stage, parts={**stage.parts, "gates": gates})
-    if stage.state is StageState.COMPLETED:
-        return _reopened_for_gates(stage)
-    last = stage.attempts[-1]
-    if not last.critiques or stage.state in ENDED_STATES or refused_at(last) is not None:
+    attempts = [_with_verdicts_of(definition.gate_keys, attempt) for attempt in stage.attempts]
+    stage = replace(stage, attempts=tuple(attempts), parts={**stage.parts, "gates": gates})
+    if stage.state is not StageState.COMPLETED:
         return stage
-    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last)))
+    reason = "its gates have changed since it finished, so they judge its work again"
+    return replace(stage, state=StageState.PENDING, chosen=None, reason=reason, ended_at=None)
 
 
-def _reopened_for_gates(stage: StageRecord) -> StageRecord:
-    """Return a completed stage whose chosen attempt is judged again."""
-    kept = stage.chosen_attempt or stage.attempts[-1]
-    others = [attempt for attempt in stage.attempts if attempt is not kept]
-    return replace(
-        reopened(stage, "its gates have changed since it finished, so they run again on its work"),
-        state=StageState.PENDING,
-        start_tree=stage.start_tree,
-        built_on=stage.built_on,
-        attempts=(_unjudged(kept),),
-        earlier=(*stage.earlier, *others),
-    )
-
-
-def _unjudged(attempt: AttemptRecord) -> AttemptRecord:
-    """Return an attempt that its gates judge again; the cost of the earlier verdicts becomes part of its own."""
-    if not attempt.critiques:
+def _with_verdicts_of(gate_keys: Sequence[str], attempt: AttemptRecord) -> AttemptRecord:
+    """Return an attempt whose verdicts are those of the first gates with these keys."""
+    count = 0
+    for critique, key in zip(attempt.critiques, gate_keys, strict=False):
+        if critique.gate_key != key:
+            break
+        count += 1
+    if count == len(attempt.critiques):
         return attempt
-    usage: Usage = attempt.usage
-    for critique in attempt.critiques:
-        usage = usage.plus(critique.usage)
-    note = "the pipeline's files changed after gates had passed it, so its gates run again"
-    return replace(attempt, critiques=(), usage=usage, notes=(*attempt.notes, note))
+    note = "the pipeline's gates have changed, so earlier verdicts on this attempt do not count"
+    return replace(
+        attempt,
+        critiques=attempt.critiques[:count],
+        superseded=(*attempt.superseded, *attempt.critiques[count:]),
+        notes=(*attempt.notes, note),
+    )

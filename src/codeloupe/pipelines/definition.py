@@ -195,8 +195,7 @@ def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinit
     gates = given.pop("gates", ())
     if not gates and gate:
         gates = [gate]
-    made = [_gate(gate, defaults.get("gate", {}), files) for gate in gates]
-    given["gates"] = [gate for gate, _ in made]
+    given["gates"] = [_gate(gate, defaults.get("gate", {}), files) for gate in gates]
     if "artifacts" in given:
         rule = given["artifacts"]
         schemas = {name: files.schema(each) for name, each in rule.get("schemas", {}).items()}
@@ -207,11 +206,10 @@ def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinit
     stage = convert(_fields(given, files), StageDefinition)
     parts = {key: _sha256(files.text(given[key])) if key in given else "" for key in _FILES}
     parts |= {key: _digest(getattr(stage, key)) for key in _PARTS}
-    return replace(stage, parts={**parts, "gates": _digest([digest for _, digest in made])})
+    return replace(stage, parts={**parts, "gates": _digest([gate.digest for gate in stage.gates])})
 
 
-def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> tuple[GateDefinition, str]:
-    """Return a gate, and a digest of everything that shapes its verdict."""
+def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> GateDefinition:
     own = {"kind": written} if isinstance(written, str) else {"kind": GateKind.COMMAND.value, **written}
     known = _gate_groups()[own["kind"]]["properties"]
     values = {**{key: value for key, value in defaults.items() if key in known}, **own}
@@ -219,7 +217,7 @@ def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> tuple[
         values["command"] = shlex.split(values["command"])
     gate = convert(_fields(values, files), GateDefinition)
     step = _sha256(files.text(values["step"])) if "step" in values else ""
-    return gate, _digest([step, *(getattr(gate, key) for key in _GATE_PARTS)])
+    return replace(gate, digest=_digest([step, *(getattr(gate, key) for key in _GATE_PARTS)]))
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:

@@ -70,9 +70,8 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     refused = refused_at(last)
     if refused is None:
         return _onward(stage, record, last)
-    most = stage.gates[refused].max_attempts if refused < len(stage.gates) else 0
     # Without a recent attempt, a person had the stage run again.
-    if not recent or len(recent) < most:
+    if not recent or len(recent) < stage.gates[refused].max_attempts:
         return _attempt(stage, record)
     accepted = acceptable(recent, stage.gates)
     if accepted is None:
@@ -82,7 +81,7 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
 
 def _keep(record: StageRecord, last: AttemptRecord) -> Action:
     """Return the action for an answered attempt whose files are not stored yet."""
-    failures = [failure for failure in _failures(record, last.number) if failure.kind == model.WORKSPACE_ERROR]
+    failures = [failure for failure in failures_of(record, last.number) if failure.kind == model.WORKSPACE_ERROR]
     if failures:
         return _escalated(record, failures)
     return Action("keep", last.number)
@@ -92,7 +91,7 @@ def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
     """Return the action for the next call of the agent."""
     number = len(record.earlier) + len(record.attempts) + 1
     # An answer whose files were lost did not fail, so the attempt is made again as if it had not been made.
-    failures = [failure for failure in _failures(record, number) if failure.kind != model.WORKSPACE_LOST]
+    failures = [failure for failure in failures_of(record, number) if failure.kind != model.WORKSPACE_LOST]
     step = next_step(stage, failures)
     if step is None:
         return _escalated(record, failures)
@@ -107,7 +106,7 @@ def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord)
     gate = len(attempt.critiques)
     number = attempt.number
     if gate < len(stage.gates):
-        failures = _failures(record, number, gate=gate)
+        failures = failures_of(record, number, gate_key=stage.gate_keys[gate])
         # A gate that could not decide is asked once more, if its failure is temporary.
         is_hopeless = any(not failure.retryable for failure in failures)
         if len(failures) > 1 or is_hopeless:
@@ -119,9 +118,10 @@ def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord)
     return Action("complete", number, reason)
 
 
-def _failures(record: StageRecord, attempt: int, *, gate: int | None = None) -> Sequence[FailedTry]:
+def failures_of(record: StageRecord, attempt: int, *, gate_key: str = "") -> Sequence[FailedTry]:
+    """Return the failures of an attempt that count: those of one gate or, without its key, of the stage's own call."""
     recent = record.failures[record.failures_before :]
-    return [failure for failure in recent if failure.attempt == attempt and failure.gate == gate]
+    return [failure for failure in recent if failure.attempt == attempt and failure.gate_key == gate_key]
 
 
 def _escalated(record: StageRecord, failures: Sequence[FailedTry], reason: str = "") -> Action:
@@ -184,13 +184,8 @@ def _rank(attempt: AttemptRecord) -> int:
 
 def acceptable(attempts: Iterable[AttemptRecord], gates: Sequence[GateDefinition]) -> AttemptRecord | None:
     """Return the best attempt that only critics refused, each with a score of at least its gate's `min_score`."""
-    candidates: list[AttemptRecord] = []
-    for attempt in attempts:
-        # Verdicts without a gate come from gates that the pipeline no longer has.
-        is_judged_by_these = len(attempt.critiques) <= len(gates)
-        if attempt.tree and is_judged_by_these and all(map(_allows, gates, attempt.critiques)):
-            candidates.append(attempt)
-    return best(candidates)
+    stored = (attempt for attempt in attempts if attempt.tree)
+    return best(attempt for attempt in stored if all(map(_allows, gates, attempt.critiques)))
 
 
 def _allows(gate: GateDefinition, critique: Critique) -> bool:
@@ -201,16 +196,14 @@ def _allows(gate: GateDefinition, critique: Critique) -> bool:
         case CriticVerdict.FAIL:
             return False
         case CriticVerdict.REWORK:
-            if gate.kind is not GateKind.CRITIC or critique.gate is not GateKind.CRITIC:
+            if gate.kind is not GateKind.CRITIC:
                 return False
             return critique.score is not None and critique.score >= gate.min_score
         case _:
             assert_never(critique.verdict)
 
 
-def failed_try(
-    error: Exception, *, step: RecoveryStep, attempt: int, gate: int | None = None, usage: Usage = Usage()
-) -> FailedTry:
+def failed_try(error: Exception, *, step: RecoveryStep, attempt: int, usage: Usage = Usage()) -> FailedTry:
     """Return a failure as it is recorded."""
     cause: BaseException = error
     if isinstance(error, AgentExecutionError) and error.__cause__ is not None:
@@ -223,7 +216,6 @@ def failed_try(
         session_id=getattr(cause, "session_id", ""),
         usage=usage,
         attempt=attempt,
-        gate=gate,
         agent=getattr(cause, "agent", ""),
         retryable=bool(getattr(cause, "retryable", False)),
     )

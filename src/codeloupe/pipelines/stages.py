@@ -28,7 +28,7 @@ from codeloupe.pipelines.attempts import Attempts, critique_by_person
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import failure_usage, read_text
 from codeloupe.pipelines.gates import GateTask
-from codeloupe.pipelines.recovery import Action, failed_try, next_action, tried_again
+from codeloupe.pipelines.recovery import Action, failed_try, failures_of, next_action, tried_again
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
 from codeloupe.pipelines.state import RunState
 
@@ -127,19 +127,18 @@ class StageRun(StageWork):
             self._decided(action, critique)
 
     def _gate_failed(self, action: Action, error: Exception) -> None:
-        record = self.record
+        key = self.stage.gate_keys[action.gate]
         step = RecoveryStep.FIRST
-        for failure in record.failures[record.failures_before :]:
-            if failure.attempt == action.attempt and failure.gate == action.gate:
-                step = RecoveryStep.RETRY
-        usage = failure_usage(error)
-        failure = failed_try(error, step=step, attempt=action.attempt, gate=action.gate, usage=usage)
-        self.record_failure(failure, unused_answer(error))
+        if failures_of(self.record, action.attempt, gate_key=key):
+            step = RecoveryStep.RETRY
+        failure = failed_try(error, step=step, attempt=action.attempt, usage=failure_usage(error))
+        self.record_failure(replace(failure, gate=action.gate, gate_key=key), unused_answer(error))
 
     def _decided(self, action: Action, critique: Critique, *events: PipelineEvent, **changes: Any) -> None:
         """Save a gate's verdict; if it sends the stage back, the same save has the new state."""
         record = self.record
-        critique = self._masked(critique)
+        key = self.stage.gate_keys[action.gate]
+        critique = replace(self._masked(critique), gate_key=key)
         attempts: list[AttemptRecord] = []
         for attempt in record.attempts:
             if attempt.number == action.attempt:

@@ -127,7 +127,6 @@ def test_only_what_scored_enough_and_nobody_refused_for_good_is_taken_without_a_
         ([attempt(1, (PASS, 90), (REWORK, None))], [CRITIC, COMMAND]),
         ([attempt(1, (REWORK, None))], [COMMAND]),
         ([attempt(1, (FAIL, 90))], [CRITIC]),
-        ([attempt(1, (REWORK, 90), (REWORK, 90))], [CRITIC]),
         ([attempt(1, (REWORK, 90), tree="")], [CRITIC]),
     ]
     assert [acceptable(attempts, gates) for attempts, gates in refused] == [None] * len(refused)
@@ -230,24 +229,27 @@ def test_a_failure_is_recovered_from_for_its_own_attempt_or_gate() -> None:
     assert next_action(stage(CRITIC), record(((REWORK, 50),), failures=again)) == Action("execute", 2, step=FIRST)
     assert next_action(stage(), record(None, failures=(failed(),))) == Action("keep", 1)
     assert next_action(stage(), record(None, failures=(failed("workspace_error"),))).do == "escalate"
-    busy = failed("overloaded", gate=0, retryable=True)
+    (key,) = stage(CRITIC).gate_keys
+    busy = failed("overloaded", gate_key=key, retryable=True)
     assert next_action(stage(CRITIC), record((), failures=(busy,))) == Action("judge", 1, gate=0)
     assert next_action(stage(CRITIC), record((), failures=(busy, busy))) == Action(
         "escalate", 1, "overloaded (after 2 tries)"
     )
-    lasting = failed("output_invalid", gate=0)
+    lasting = failed("output_invalid", gate_key=key)
     assert next_action(stage(CRITIC), record((), failures=(lasting,))) == Action("escalate", 1, "output_invalid")
 
 
 def test_after_a_persons_answer_what_was_before_no_longer_counts() -> None:
     low: tuple[tuple[Word, ...], ...] = (((REWORK, 20),),) * 3
     broken = {"attempts_before": 1, "failures_before": 1}
+    (key,) = stage(CRITIC).gate_keys
+    old = failed("not_logged_in", gate_key=key)
     rows = [
         (stage(CRITIC), record(*low, attempts_before=3), Action("execute", 4, step=FIRST)),
         (stage(CRITIC), record(*low, ((REWORK, 10),), attempts_before=3), Action("execute", 5, step=FIRST)),
         (stage(), record(failures=(failed("not_logged_in"),), failures_before=1), Action("execute", 1, step=FIRST)),
         (stage(CRITIC), record(((FAIL, 5),), attempts_before=1), Action("execute", 2, step=FIRST)),
-        (stage(CRITIC), record((), failures=(failed("not_logged_in", gate=0),), **broken), Action("judge", 1, gate=0)),
+        (stage(CRITIC), record((), failures=(old,), **broken), Action("judge", 1, gate=0)),
         (stage(CRITIC), record(None, failures=(failed("workspace_error"),), **broken), Action("keep", 1)),
     ]
     assert [next_action(asked, known) for asked, known, _ in rows] == [action for *_, action in rows]

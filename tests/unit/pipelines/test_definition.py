@@ -85,7 +85,7 @@ stages:
 
 def bare(stage: StageDefinition) -> StageDefinition:
     """A stage without the digests of what it was made of."""
-    return replace(stage, parts={})
+    return replace(stage, parts={}, gates=tuple(replace(gate, digest="") for gate in stage.gates))
 
 
 # The same as it is defined, without what has its default.

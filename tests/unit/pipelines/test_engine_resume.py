@@ -477,7 +477,41 @@ def test_a_gate_that_was_put_before_those_that_have_passed_is_faced(tmp_path: Pa
     again = edited(*waiting(tmp_path, CRITIC), {"name": "write", "gates": gates, "on_failure": "fail"}).record
     assert again.state is S.FAILED
     assert [word.gate.value for word in again.stage("write").attempts[0].critiques] == ["command"]
-    assert "its gates run again" in again.stage("write").attempts[0].notes[-1]
+    assert [word.gate.value for word in again.stage("write").attempts[0].superseded] == ["critic"]
+    assert "earlier verdicts on this attempt do not count" in again.stage("write").attempts[0].notes[-1]
+
+
+def test_a_changed_gate_judges_work_that_a_later_gate_sent_back(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("a")]}, {"write": [critique("REWORK", 60)]})
+    critic = {**CRITIC, "min_score": 70, "max_attempts": 1}
+    ran = run_stages(tmp_path, cast, {"name": "write", "gates": [{"command": "true"}, critic]})
+    assert ran.record.state is S.AWAITING_APPROVAL
+    gates = [{"command": "false", "max_attempts": 1}, {**critic, "min_score": 50}]
+    again = edited(ran, cast, {"name": "write", "gates": gates, "on_failure": "fail"}).record
+    (attempt,) = again.stage("write").attempts
+    assert [word.verdict.value for word in attempt.critiques] == ["REWORK"]
+    assert [word.gate.value for word in attempt.superseded] == ["command", "critic"]
+    assert again.state is S.FAILED
+
+
+def test_verdicts_of_the_gates_before_a_changed_one_still_count(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("a")]}, {"write": [critique("PASS", 90)]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gates": [CRITIC, {"command": "true"}]})
+    assert ran.record.state is S.COMPLETED
+    again = edited(ran, cast, {"name": "write", "gates": [CRITIC, {"command": "test 1"}]}).record
+    (attempt,) = again.stage("write").attempts
+    assert [word.gate.value for word in attempt.critiques] == ["critic", "command"]
+    assert (again.state, cast.calls) == (S.COMPLETED, ["write", "critic of write"])
+
+
+def test_a_stage_accepted_for_its_score_is_not_made_again_for_a_later_gate(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("a"), Text("b")]}, {"write": [critique("REWORK", 60)]})
+    critic = {**CRITIC, "max_attempts": 2}
+    ran = run_stages(tmp_path, cast, {"name": "write", "gates": [critic]})
+    assert ran.record.state is S.COMPLETED
+    again = edited(ran, cast, {"name": "write", "gates": [critic, {"command": "true"}]}).record
+    assert [len(attempt.critiques) for attempt in again.stage("write").attempts] == [1, 2]
+    assert (again.state, cast.calls.count("write")) == (S.COMPLETED, 2)
 
 
 def test_what_the_gates_cost_before_stays_counted_and_is_not_bought_again(tmp_path: Path) -> None:
