@@ -132,9 +132,11 @@ class Ran:
         return [str(event.facts["state"]) for event in self.events("stage_state", stage)]
 
     def say(self, stage: str, decision: Decision, note: str = "") -> None:
-        """Leave a person's answer on a stage."""
-        answer = Approval(stage=stage, decision=decision, note=note)
-        open_run_store(self.state).put_approval(self.record.run_id, answer)
+        """Store a person's answer to the last question of a stage."""
+        store = open_run_store(self.state)
+        question = store.load(self.record.run_id).stage(stage).questions
+        answer = Approval(stage=stage, decision=decision, note=note, question=question)
+        store.put_approval(self.record.run_id, answer)
 
     def result(self) -> dict[str, str]:
         """The text of each file of the result, by name."""

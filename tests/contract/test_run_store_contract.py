@@ -82,7 +82,7 @@ class TestStates:
             store.remove,
             lambda name: store.save(run(9, run_id=name)),
             lambda name: store.put_approval(name, Approval(stage="a", decision=Decision.APPROVE)),
-            lambda name: store.take_approval(name, "a"),
+            lambda name: store.approval(name, "a"),
             lambda name: store.lock(name).__enter__(),
         )
         for use in uses:
@@ -132,46 +132,55 @@ class TestList:
 
 
 class TestApprovals:
-    def test_a_word_is_taken_once(self, store: DatabaseRunStore, opened: Opened) -> None:
+    def test_an_answer_is_stored_until_a_save_has_its_effect(self, store: DatabaseRunStore, opened: Opened) -> None:
         store.create(full_run())
-        assert store.take_approval("00000001", "write") is None
-        word = Approval(stage="write", decision=Decision.RETRY, note="shorter, please \udcff\n")
-        opened().put_approval("00000001", word)
-        assert store.take_approval("00000001", "research") is None
-        assert store.left_approval("00000001", "research") is None
-        assert store.left_approval("00000001", "write") == word
-        assert store.take_approval("00000001", "write") == word
-        assert store.take_approval("00000001", "write") is None
-        assert store.left_approval("00000001", "write") is None
+        assert store.approval("00000001", "write") is None
+        answer = Approval(stage="write", decision=Decision.RETRY, note="shorter, please \udcff\n", question=2)
+        opened().put_approval("00000001", answer)
+        assert store.approval("00000001", "research") is None
+        assert store.approval("00000001", "write") == answer
+        with store.lock("00000001"):
+            store.save(full_run())
+            assert store.approval("00000001", "write") == answer
+            store.save(full_run(), answered=answer)
+        assert store.approval("00000001", "write") is None
 
-    def test_the_last_word_counts(self, store: DatabaseRunStore) -> None:
+    def test_an_answer_to_another_question_is_not_removed(self, store: DatabaseRunStore) -> None:
+        store.create(full_run())
+        first = Approval(stage="write", decision=Decision.APPROVE, question=1)
+        second = replace(first, question=2)
+        store.put_approval("00000001", second)
+        with store.lock("00000001"):
+            store.save(full_run(), answered=first)
+        store.remove_approval("00000001", first)
+        assert store.approval("00000001", "write") == second
+        store.remove_approval("00000001", second)
+        assert store.approval("00000001", "write") is None
+
+    def test_the_last_answer_counts(self, store: DatabaseRunStore) -> None:
         store.create(full_run())
         for decision in Decision:
             store.put_approval("00000001", Approval(stage="write", decision=decision))
-        taken = store.take_approval("00000001", "write")
-        assert taken is not None
-        assert taken.decision is Decision.RETRY
+        answer = store.approval("00000001", "write")
+        assert answer is not None
+        assert answer.decision is Decision.RETRY
 
     def test_a_stage_may_have_any_name(self, store: DatabaseRunStore) -> None:
         store.create(full_run())
         for name in ("../../x", "a/b", "", "\udcff", "Ä" * 300, "nul\0"):
-            word = Approval(stage=name, decision=Decision.APPROVE)
-            store.put_approval("00000001", word)
-            assert store.take_approval("00000001", name) == word
+            answer = Approval(stage=name, decision=Decision.APPROVE)
+            store.put_approval("00000001", answer)
+            assert store.approval("00000001", name) == answer
+            store.remove_approval("00000001", answer)
+            assert store.approval("00000001", name) is None
 
-    def test_a_word_is_left_while_another_holds_the_lock(self, store: DatabaseRunStore, opened: Opened) -> None:
+    def test_an_answer_is_stored_while_another_process_holds_the_lock(
+        self, store: DatabaseRunStore, opened: Opened
+    ) -> None:
         store.create(full_run())
         with store.lock("00000001"):
             opened().put_approval("00000001", Approval(stage="write", decision=Decision.REJECT))
-            assert store.take_approval("00000001", "write") is not None
-
-    def test_of_many_who_ask_one_gets_the_word(self, store: DatabaseRunStore) -> None:
-        store.create(full_run())
-        with ThreadPoolExecutor(4) as pool:
-            for _ in range(20):
-                store.put_approval("00000001", Approval(stage="write", decision=Decision.APPROVE))
-                taken = pool.map(store.take_approval, ["00000001"] * 4, ["write"] * 4)
-                assert sorted(word is None for word in taken) == [False, True, True, True]
+            assert store.approval("00000001", "write") is not None
 
 
 class TestLock:
@@ -372,7 +381,7 @@ def test_a_damaged_run_hides_no_other_and_can_be_removed(store: DatabaseRunStore
     assert store.matching("0000000") == (NAME, "00000003")
 
 
-@pytest.mark.parametrize("step", ["_create", "_save", "_take_lock", "_take_approval", "_remove"])
+@pytest.mark.parametrize("step", ["_create", "_save", "_take_lock", "_remove"])
 def test_a_step_whose_reply_was_lost_is_done_once(
     database: Database, store: DatabaseRunStore, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -396,9 +405,10 @@ def test_a_step_whose_reply_was_lost_is_done_once(
     monkeypatch.setattr(database, "persist", persist)
     store.create(run(1), {"x": b"x"})
     with store.lock(NAME):
-        store.save(run(1), event("once"))
-        store.put_approval(NAME, Approval(stage="s", decision=Decision.APPROVE))
-        assert store.take_approval(NAME, "s") is not None
+        answer = Approval(stage="s", decision=Decision.APPROVE)
+        store.put_approval(NAME, answer)
+        store.save(run(1), event("once"), answered=answer)
+        assert store.approval(NAME, "s") is None
     assert [each.message for each in store.journal(NAME)] == ["once"]
     store.remove(NAME)
     assert (lost, store.matching("")) == ([step], ())

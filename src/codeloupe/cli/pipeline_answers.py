@@ -75,11 +75,12 @@ def store_answer(
 ) -> int:
     """Store a person's answer for a run, and continue the run, or say which process does."""
     store = open_store()
-    store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
+    answer = Approval(stage=stage.name, decision=decision, note=arguments.note, question=stage.questions)
+    store.put_approval(run.run_id, answer)
     if run.on_workers:
         return _answered_on_workers(run, holder, stage, decision, arguments, goes_on=goes_on)
     if holder is None and goes_on:
-        return _continue_answered(run, stage, decision, arguments)
+        return _continue_answered(run, answer, arguments)
     continues = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
     if holder is not None:
         process = holder.name if holder.process_id else "the process that runs it"
@@ -87,15 +88,15 @@ def store_answer(
     return _confirm(run, holder, stage, decision, arguments, continues)
 
 
-def _continue_answered(run: RunRecord, stage: StageRecord, decision: Decision, arguments: argparse.Namespace) -> int:
+def _continue_answered(run: RunRecord, answer: Approval, arguments: argparse.Namespace) -> int:
     """Continue a run on this machine after an answer. If that is refused, a retry is taken back."""
     try:
         return go_on(lambda runtime, given: runtime.resume_run(run.run_id, options=given), arguments)
     except UsageError as error:
-        if decision is Decision.RETRY:
-            error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {stage.name}`")
+        if answer.decision is Decision.RETRY:
+            error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {answer.stage}`")
             # Otherwise the stage would be run again, to the user's surprise, when the run is resumed later.
-            open_store().take_approval(run.run_id, stage.name)
+            open_store().remove_approval(run.run_id, answer)
         else:
             error.hint = f"{error.hint}; your answer is stored until then"
         raise

@@ -245,8 +245,9 @@ class FailedTry(Struct, frozen=True, kw_only=True):
 class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     """The state of one stage of a run. `chosen` is the number of the attempt whose work is used.
 
-    `wants_approval` is "gate" for an approval gate, or "escalation" after everything else failed. If the user had the
-    stage retried, with `person_note`, the `attempts_before` and `failures_before` do not count towards the limits.
+    `wants_approval` is "gate" for an approval gate, or "escalation" after everything else failed. `questions` is the
+    number of questions that the user was asked. If the user had the stage retried, with `person_note`, the
+    `attempts_before` and `failures_before` do not count towards the limits.
     `earlier` attempts were discarded. `built_on` is the tree of each needed stage by name, and the initial tree of the
     run under "". `parts` are digests of the definition at the time of the last attempt, and `outdated` lists the parts
     that have changed since. `unanswered` counts requests in progress. `lost` is the cost of requests without an answer.
@@ -261,6 +262,7 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     start_tree: str = ""
     reason: str = ""
     wants_approval: str = ""
+    questions: int = 0
     started_at: Moment | None = None
     ended_at: Moment | None = None
     person_note: str = ""
@@ -346,11 +348,16 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """The user's decision about a stage that waits. A retried stage receives `note` in its next attempt."""
+    """The user's decision about a stage. A retried stage receives `note` in its next attempt.
+
+    `question` is the number of the last question that the stage had asked when the user decided. A decision about an
+    earlier question does not count.
+    """
 
     stage: str
     decision: Decision
     note: str = ""
+    question: int = 0
 
 
 PipelineEventKind = Literal[

@@ -216,7 +216,7 @@ class Context:
         ask = None
         if self._ask is not None:
             ask = partial(self._ask, stage, question)
-        take = partial(self.state.take_answer, stage.name)
+        take = partial(self.state.answer, stage.name)
         timeout = seconds if self._waits else 0.0
         return await answer_of_a_person(take, ask, timeout_seconds=timeout)
 

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.workspaces import JoinConflict
 from codeloupe.model import pipeline as model
-from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.changes import kept_note
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.deciding import conclusion, failing_stage, given_up, ready, revived
 from codeloupe.pipelines.files import RESULT_FOLDER, RESULT_PATCH
 from codeloupe.pipelines.recovery import reopened, tried_again
 from codeloupe.pipelines.spending import with_lost
-from codeloupe.pipelines.stages import StageRun, answer_event, save_handwork
+from codeloupe.pipelines.stages import StageRun, save_handwork
 from codeloupe.system.process import uninterrupted
 
 # A stage in another state is working with the trees that it began with.
@@ -90,10 +90,11 @@ class Engine:
 
     def _take_retry(self, name: str) -> Approval | None:
         """Return the answer of a person who wants a stage run again. Any other answer is removed."""
-        answer = self._state.take_answer(name)
-        if answer is None or answer.decision is not Decision.RETRY:
-            return None
-        return answer
+        answer = self._state.answer(name)
+        if answer is None or answer.decision is Decision.RETRY:
+            return answer
+        self._state.drop(answer, self._state.outdated(answer))
+        return None
 
     async def _put_back(self) -> None:
         """Reopen each ended stage that a person wants run again. A completed one begins from its start."""
@@ -107,8 +108,8 @@ class Engine:
             again = stage
             if stage.state is StageState.COMPLETED:
                 again = reopened(stage, "")
-            said = answer_event(self._state, answer)
-            self._state.move(tried_again(again, answer.note), StageState.PENDING, said)
+            again = tried_again(again, answer.note)
+            self._state.move(again, StageState.PENDING, self._state.given(answer), answered=answer)
 
     async def _has_ended(self) -> bool:
         run = self._state.run
@@ -153,20 +154,16 @@ class Engine:
     async def _reopen(self, record: StageRecord, reason: str) -> None:
         events = [self._state.event("note", reason, stage=record.name)]
         note = record.person_note
+        answer = None
         if record.state is StageState.AWAITING_APPROVAL:
             await save_handwork(self._context, record)
-            answer = self._state.take_answer(record.name)
+            answer = self._state.answer(record.name)
             if answer is not None and answer.decision is Decision.RETRY:
                 note = answer.note.strip()
             elif answer is not None:
-                events.append(self._outdated_answer(answer))
-        self._state.move(replace(reopened(record, reason), person_note=note), StageState.PENDING, *events)
-
-    def _outdated_answer(self, answer: Approval) -> PipelineEvent:
-        """Return a note on an answer about work that is made again: it must not approve work that no person saw."""
-        said = answer_event(self._state, answer).message
-        words = f"{said}, which was about its earlier work; codeloupe will ask again"
-        return self._state.event("note", words, stage=answer.stage)
+                events.append(self._state.outdated(answer))
+        again = replace(reopened(record, reason), person_note=note)
+        self._state.move(again, StageState.PENDING, *events, answered=answer)
 
     async def _why_stale(self, stage: model.StageDefinition, record: StageRecord) -> str:
         """Return why a stage's work no longer fits the work that it builds on; empty if it fits."""
@@ -211,7 +208,7 @@ class Engine:
             answer = self._take_retry(stage.name)
             if answer is not None:
                 again = replace(tried_again(stage, answer.note), quota_until=None)
-                state.put(again, answer_event(state, answer))
+                state.put(again, state.given(answer), answered=answer)
 
     async def _work(self) -> None:
         asked: set[str] = set()
@@ -268,7 +265,7 @@ class Engine:
                 continue
             answer = None
             if stage.wants_approval == "escalation":
-                answer = self._state.take_answer(stage.name)
+                answer = self._state.answer(stage.name)
             if answer is not None or stage.name not in asked:
                 yield stage.name, answer
 

@@ -247,8 +247,8 @@ async def _resume(record: RunRecord, store: RunStore, options: RunOptions, calls
     agents = await _agents_for(definition, repository, options, calls)
     answers: dict[str, Approval] = {}
     for stage in definition.stages:
-        answer = store.left_approval(run_id, stage.name)
-        if answer is not None:
+        answer = store.approval(run_id, stage.name)
+        if answer is not None and answer.question == record.stage(stage.name).questions:
             answers[stage.name] = answer
     await require_agents(agents, definition, record, answers, refusal=f"the run {run_id} was not continued")
     await opening.write_out(record, store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -55,7 +56,7 @@ class StageWork:
             lost=record.lost.plus(failure_usage(error)),
         )
 
-    def record_failure(self, failure: FailedTry, answer: str = "", **changes: object) -> None:
+    def record_failure(self, failure: FailedTry, answer: str = "", **changes: Any) -> None:
         """Record a failure and begin recovery. An `answer` that could not be used is stored, and named in the hint."""
         record = self.record
         if answer.strip():

@@ -30,23 +30,8 @@ from codeloupe.pipelines.execution import failure_usage, read_text
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.recovery import Action, failed_try, failures_of, next_action, tried_again
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
-from codeloupe.pipelines.state import RunState
 
 _log = logging.getLogger(__name__)
-_DECISION_WORDS = {
-    Decision.APPROVE: "a person approved it",
-    Decision.RETRY: "a person asked for another attempt",
-    Decision.REJECT: "a person rejected it",
-}
-
-
-def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
-    """Return the event for a person's decision, with the note."""
-    words = _DECISION_WORDS[answer.decision]
-    note = answer.note.strip()
-    if note:
-        words = f"{words}: {note}"
-    return state.event("approval_given", words, stage=answer.stage, decision=answer.decision.value)
 
 
 async def save_handwork(context: Context, record: StageRecord) -> None:
@@ -134,7 +119,14 @@ class StageRun(StageWork):
         failure = failed_try(error, step=step, attempt=action.attempt, usage=failure_usage(error))
         self.record_failure(replace(failure, gate=action.gate, gate_key=key), unused_answer(error))
 
-    def _decided(self, action: Action, critique: Critique, *events: PipelineEvent, **changes: Any) -> None:
+    def _decided(
+        self,
+        action: Action,
+        critique: Critique,
+        *events: PipelineEvent,
+        answered: Approval | None = None,
+        **changes: Any,
+    ) -> None:
         """Save a gate's verdict; if it sends the stage back, the same save has the new state."""
         record = self.record
         key = self.stage.gate_keys[action.gate]
@@ -161,7 +153,7 @@ class StageRun(StageWork):
             reason = f"attempt {action.attempt} was sent back by its {critique.gate.value} gate"
             self.state.move(judged, StageState.REWORKING, *events, event, reason=reason)
         else:
-            self.state.put(judged, *events, event)
+            self.state.put(judged, *events, event, answered=answered)
 
     def _masked(self, critique: Critique) -> Critique:
         mask = self.state.masked
@@ -229,9 +221,11 @@ class StageRun(StageWork):
         self._answer = None
         if answer is None:
             answer = await self.context.ask_person(record, question, seconds)
-        if answer is not None:
-            await save_handwork(self.context, self.record)
-        return answer
+        if answer is None:
+            return None
+        await save_handwork(self.context, self.record)
+        # A person at a terminal was asked the last question.
+        return replace(answer, stage=self.name, question=self.record.questions)
 
     async def _begin_waiting(
         self, wants: str, question: str, attempt: int | None, *events: PipelineEvent
@@ -241,8 +235,17 @@ class StageRun(StageWork):
         note = await self._put_back(replace(self.record, chosen=attempt))
         if note and not self.context.is_checkout:
             self.state.report("note", note, stage=self.name)
-        changes = {"reason": wanted.message, "wants_approval": wants, "chosen": attempt}
-        return self.state.move(self.record, StageState.AWAITING_APPROVAL, *events, wanted, **changes)
+        record = self.record
+        return self.state.move(
+            record,
+            StageState.AWAITING_APPROVAL,
+            *events,
+            wanted,
+            reason=wanted.message,
+            wants_approval=wants,
+            chosen=attempt,
+            questions=record.questions + 1,
+        )
 
     async def _wait_for_approval(self, action: Action) -> bool:
         gate = self.stage.gates[action.gate]
@@ -255,8 +258,9 @@ class StageRun(StageWork):
             # An attempt that a person asks for does not count towards the limits of the gates.
             changes["attempts_before"] = len(self.record.attempts)
             changes["failures_before"] = len(self.record.failures)
-        said = answer_event(self.state, answer)
-        self._decided(action, critique_by_person(answer.decision, said.message), said, **changes)
+        said = self.state.given(answer)
+        critique = critique_by_person(answer.decision, said.message)
+        self._decided(action, critique, said, answered=answer, **changes)
         return True
 
     async def _escalate(self, action: Action) -> bool:
@@ -269,20 +273,20 @@ class StageRun(StageWork):
         answer = await self._ask_person("escalation", action.reason, action.attempt or None, 0.0, given_up)
         if answer is None:
             return False
-        said = answer_event(self.state, answer)
+        said = self.state.given(answer)
         if answer.decision is Decision.RETRY:
-            self.state.put(tried_again(self.record, answer.note), said)
+            self.state.put(tried_again(self.record, answer.note), said, answered=answer)
             return True
         if answer.decision is Decision.APPROVE and not action.attempt:
             again = f"`codeloupe pipeline resume {self.state.run.run_id} --retry {self.name}` retries it"
-            self.state.report("note", f"{said.message}, but it has no work to approve; {again}", stage=self.name)
+            self.state.drop(answer, self.event("note", f"{said.message}, but it has no work to approve; {again}"))
         elif answer.decision is Decision.APPROVE:
-            await self._end(Action("complete", action.attempt, said.message), said)
+            await self._end(Action("complete", action.attempt, said.message), said, answered=answer)
         else:
-            await self._end(Action("fail", action.attempt, said.message), said)
+            await self._end(Action("fail", action.attempt, said.message), said, answered=answer)
         return False
 
-    async def _end(self, action: Action, *events: PipelineEvent) -> None:
+    async def _end(self, action: Action, *events: PipelineEvent, answered: Approval | None = None) -> None:
         """Bring the stage to its end. The workspace contains the accepted work, for people who look there."""
         record = replace(self.record, chosen=action.attempt or None)
         note = await self._put_back(record)
@@ -291,6 +295,7 @@ class StageRun(StageWork):
             record,
             StageState.COMPLETED if action.do == "complete" else StageState.FAILED,
             *events,
+            answered=answered,
             reason="; ".join(reasons),
             wants_approval="",
             ended_at=datetime.now(UTC),

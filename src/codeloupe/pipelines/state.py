@@ -15,7 +15,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.errors import ForbiddenTransition
-from codeloupe.model.pipeline import Approval, PipelineEvent, PipelineEventKind, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import (
+    Approval,
+    Decision,
+    PipelineEvent,
+    PipelineEventKind,
+    RunRecord,
+    StageRecord,
+    StageState,
+)
 from codeloupe.pipelines.files import RunFiles
 from codeloupe.store.interface import RunStore
 from codeloupe.system.logs import log_failure
@@ -62,6 +70,11 @@ RUN_TRANSITIONS = _table(
     failed="running",
     cancelled="",
 )
+_DECISION_WORDS = {
+    Decision.APPROVE: "a person approved it",
+    Decision.RETRY: "a person asked for another attempt",
+    Decision.REJECT: "a person rejected it",
+}
 _log = logging.getLogger(__name__)
 
 
@@ -100,9 +113,26 @@ class RunState:
         """Return a stage as it was saved last."""
         return self.run.stage(name)
 
-    def take_answer(self, stage: str) -> Approval | None:
-        """Return the answer of a person on a stage and remove it, or None."""
-        return self._store.take_approval(self.run.run_id, stage)
+    def answer(self, stage: str) -> Approval | None:
+        """Return the answer of a person to the last question of a stage, or None.
+
+        It stays stored until a save has its effect. An answer to an earlier question is removed, with a note.
+        """
+        answer = self._store.approval(self.run.run_id, stage)
+        if answer is not None and answer.question != self.stage(stage).questions:
+            self.drop(answer, self.outdated(answer))
+            return None
+        return answer
+
+    def given(self, answer: Approval) -> PipelineEvent:
+        """Return the event for a person's decision, with the note."""
+        words = _with_note(answer)
+        return self.event("approval_given", words, stage=answer.stage, decision=answer.decision.value)
+
+    def outdated(self, answer: Approval) -> PipelineEvent:
+        """Return a note on an answer that does not count: it must not decide about work that no person saw."""
+        words = f"{_with_note(answer)}, but the question or the work has changed since, so this does not count"
+        return self.event("note", words, stage=answer.stage)
 
     def event(self, kind: PipelineEventKind, message: str = "", *, stage: str = "", **facts: Fact) -> PipelineEvent:
         """Return an event that happens now."""
@@ -111,28 +141,45 @@ class RunState:
             masked[name] = self.masked(fact) if isinstance(fact, str) else fact
         return PipelineEvent(at=datetime.now(UTC), kind=kind, stage=stage, message=self.masked(message), facts=masked)
 
-    def put(self, record: StageRecord, *events: PipelineEvent) -> StageRecord:
-        """Save a stage whose state has not changed; `move` changes states."""
+    def put(self, record: StageRecord, *events: PipelineEvent, answered: Approval | None = None) -> StageRecord:
+        """Save a stage whose state has not changed; `move` changes states. `answered` is an answer that is applied."""
         stages = [record if known.name == record.name else known for known in self.run.stages]
-        self._save(replace(self.run, stages=tuple(stages)), events)
+        self._save(replace(self.run, stages=tuple(stages)), events, answered=answered)
         return record
 
-    def move(self, record: StageRecord, to: StageState, *events: PipelineEvent, **changes: Any) -> StageRecord:
-        """Bring a stage to a state, through other states if there is no direct way; `changes` belong to the last."""
+    def move(
+        self,
+        record: StageRecord,
+        to: StageState,
+        *events: PipelineEvent,
+        answered: Approval | None = None,
+        **changes: Any,
+    ) -> StageRecord:
+        """Bring a stage to a state, through other states if there is no direct way.
+
+        The events, the `changes` and the answer that is applied belong to the last save.
+        """
         changes = self._redacted(changes)
         if record.state is to:
-            return self.put(replace(record, **changes), *events)
+            return self.put(replace(record, **changes), *events, answered=answered)
         for state in _way(record.state, to):
             record = self._step(record, state)
-        return self._step(record, to, *events, **changes)
+        return self._step(record, to, *events, answered=answered, **changes)
 
-    def _step(self, record: StageRecord, to: StageState, *events: PipelineEvent, **changes: Any) -> StageRecord:
+    def _step(
+        self,
+        record: StageRecord,
+        to: StageState,
+        *events: PipelineEvent,
+        answered: Approval | None = None,
+        **changes: Any,
+    ) -> StageRecord:
         name = record.name
         before = record.state
         check_transition(STAGE_TRANSITIONS, before, to, what=f"the stage {name!r}", stage=name)
         moved = replace(record, state=to, **changes)
         event = self.event("stage_state", moved.reason, stage=name, before=before.value, state=to.value)
-        return self.put(moved, *events, event)
+        return self.put(moved, *events, event, answered=answered)
 
     def move_run(self, to: StageState, *events: PipelineEvent, **changes: Any) -> RunRecord:
         """Bring the run to a state; if it is in this state, only change it."""
@@ -151,10 +198,14 @@ class RunState:
         """Save an event that changes nothing."""
         self._save(self.run, (self.event(kind, words, stage=stage, **facts),))
 
-    def _save(self, run: RunRecord, events: tuple[PipelineEvent, ...]) -> None:
+    def drop(self, answer: Approval, event: PipelineEvent) -> None:
+        """Remove an answer that changes nothing, and save why."""
+        self._save(self.run, (event,), answered=answer)
+
+    def _save(self, run: RunRecord, events: tuple[PipelineEvent, ...], *, answered: Approval | None = None) -> None:
         changed = replace(run, updated_at=datetime.now(UTC))
         files = self._files.unsaved
-        self._store.save(changed, *events, files=files)
+        self._store.save(changed, *events, files=files, answered=answered)
         self._files.forget(files)
         self.run = changed
         for event in events:
@@ -167,6 +218,14 @@ class RunState:
             if not self._is_watch_broken:
                 log_failure(_log, error, "cannot show an event of the run")
             self._is_watch_broken = True
+
+
+def _with_note(answer: Approval) -> str:
+    words = _DECISION_WORDS[answer.decision]
+    note = answer.note.strip()
+    if note:
+        words = f"{words}: {note}"
+    return words
 
 
 def _way(before: StageState, to: StageState) -> tuple[StageState, ...]:

@@ -282,10 +282,17 @@ class RunStore(Protocol):
     def directory(self, run_id: str) -> Path:
         """Return the directory of a run on this machine, which may not exist."""
 
-    def save(self, run: RunRecord, *events: PipelineEvent, files: Mapping[str, Content] = ...) -> None:
+    def save(
+        self,
+        run: RunRecord,
+        *events: PipelineEvent,
+        files: Mapping[str, Content] = ...,
+        answered: Approval | None = ...,
+    ) -> None:
         """Store the state, new events and files in one transaction; the caller holds the lock.
 
-        Raise RunBusy if another process holds the lock by now. Then nothing is written.
+        The same transaction removes the answer that was `answered`, because the state now has its effect. Raise RunBusy
+        if another process holds the lock by now. Then nothing is written.
         """
 
     def load(self, run_id: str) -> RunRecord:
@@ -318,11 +325,11 @@ class RunStore(Protocol):
     def put_approval(self, run_id: str, approval: Approval) -> None:
         """Store a person's answer for a run, also while another process holds the lock; it replaces an earlier one."""
 
-    def left_approval(self, run_id: str, stage: str) -> Approval | None:
-        """Return the answer on a stage and leave it stored, or None."""
+    def approval(self, run_id: str, stage: str) -> Approval | None:
+        """Return the answer on a stage, or None."""
 
-    def take_approval(self, run_id: str, stage: str) -> Approval | None:
-        """Return the answer on a stage and remove it, or None."""
+    def remove_approval(self, run_id: str, approval: Approval) -> None:
+        """Remove an answer, unless another question has been answered in its place."""
 
     def lock(self, run_id: str) -> AbstractContextManager[None]:
         """Hold the right to work on a run. Raise RunBusy, which names the process that holds it."""

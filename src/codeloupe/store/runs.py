@@ -12,12 +12,13 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
@@ -66,6 +67,7 @@ class _Save(Struct, frozen=True):
     state: bytes
     events: tuple[bytes, ...]
     files: Mapping[str, tuple[bytes, Content]]
+    answered: Approval | None = None
 
 
 class DatabaseRunStore:
@@ -129,10 +131,19 @@ class DatabaseRunStore:
             _put_files(connection, save, now)
         return True
 
-    def save(self, run: RunRecord, *events: PipelineEvent, files: Mapping[str, Content] = _NO_FILES) -> None:
-        """Store the state, new events and files in one transaction. Raise RunBusy if the lock is not ours."""
+    def save(
+        self,
+        run: RunRecord,
+        *events: PipelineEvent,
+        files: Mapping[str, Content] = _NO_FILES,
+        answered: Approval | None = None,
+    ) -> None:
+        """Store the state, new events and files in one transaction. Raise RunBusy if the lock is not ours.
+
+        The same transaction removes the answer that was `answered`, because the state now has its effect.
+        """
         directory = self._directory(run.run_id)
-        save = self._new_save(run, events, files)
+        save = replace(self._new_save(run, events, files), answered=answered)
         self.database.persist(lambda: self._save(save))
         lines = [f"{unpack(event)}\n" for event in save.events]
         append_copy(directory / JOURNAL, _encoded("".join(lines)))
@@ -168,6 +179,8 @@ class DatabaseRunStore:
             connection.execute(statement, (save.token, save.state, save.run_id))
             _add_events(connection, save)
             _put_files(connection, save, now)
+            if save.answered is not None:
+                _remove_approval(connection, save.run_id, save.answered)
 
     def _check_lease(self, connection: Connection, run_id: str) -> None:
         """Raise RunBusy unless the lock is ours. A caller without a lock may save only if no process holds it."""
@@ -264,44 +277,26 @@ class DatabaseRunStore:
         self._check_exists(run_id)
         with self.database.writing(_about(run_id)) as connection:
             connection.execute(
-                "INSERT INTO run_approvals (run_id, stage, payload) VALUES (?, ?, ?)"
-                " ON CONFLICT (run_id, stage) DO UPDATE SET payload = excluded.payload",
-                (run_id, stage_key(approval.stage), approval_bytes(approval)),
+                "INSERT INTO run_approvals (run_id, stage, question, payload) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (run_id, stage) DO UPDATE SET question = excluded.question, payload = excluded.payload",
+                (run_id, stage_key(approval.stage), approval.question, approval_bytes(approval)),
             )
 
     @persistent
-    def left_approval(self, run_id: str, stage: str) -> Approval | None:
-        """Return the answer on a stage and leave it stored, or None."""
+    def approval(self, run_id: str, stage: str) -> Approval | None:
+        """Return the answer on a stage, or None."""
         statement = "SELECT payload FROM run_approvals WHERE run_id = ? AND stage = ?"
         rows = self.database.select(statement, (checked_name(run_id), stage_key(stage)))
-        return read_approval(rows[0][0], run_id, stage) if rows else None
-
-    def take_approval(self, run_id: str, stage: str) -> Approval | None:
-        """Return the answer on a stage and remove it, or None."""
-        # A run that waits for a person asks often, so it only reads while there is no answer.
-        if not self._has_approval(run_id, stage):
-            return None
-        # If a transaction was stored and only its reply was lost, the next try finds nothing, and this is the answer.
-        taken: list[bytes] = []
-        self.database.persist(lambda: self._take_approval(run_id, stage, taken))
-        return read_approval(taken[-1], run_id, stage) if taken else None
+        if rows:
+            return read_approval(rows[0][0], run_id, stage)
+        self._check_exists(run_id)
+        return None
 
     @persistent
-    def _has_approval(self, run_id: str, stage: str) -> bool:
-        statement = "SELECT 1 FROM run_approvals WHERE run_id = ? AND stage = ?"
-        if self.database.select(statement, (checked_name(run_id), stage_key(stage))):
-            return True
-        self._check_exists(run_id)
-        return False
-
-    def _take_approval(self, run_id: str, stage: str, taken: MutableSequence[bytes]) -> None:
-        where = "FROM run_approvals WHERE run_id = ? AND stage = ?"
-        values = (run_id, stage_key(stage))
-        with self.database.writing(_about(run_id)) as connection:
-            row = connection.execute(f"SELECT payload {where}", values).fetchone()
-            if row is not None:
-                taken.append(bytes(row[0]))
-                connection.execute(f"DELETE {where}", values)
+    def remove_approval(self, run_id: str, approval: Approval) -> None:
+        """Remove an answer, unless another question has been answered in its place."""
+        with self.database.writing(_about(checked_name(run_id))) as connection:
+            _remove_approval(connection, run_id, approval)
 
     @contextmanager
     def lock(self, run_id: str) -> Iterator[None]:
@@ -376,6 +371,11 @@ class DatabaseRunStore:
 def _about(run_id: str) -> str:
     """Return the name of a run's lease; transactions about it run one at a time."""
     return f"run {run_id}"
+
+
+def _remove_approval(connection: Connection, run_id: str, approval: Approval) -> None:
+    statement = "DELETE FROM run_approvals WHERE run_id = ? AND stage = ? AND question = ?"
+    connection.execute(statement, (run_id, stage_key(approval.stage), approval.question))
 
 
 def _add_events(connection: Connection, save: _Save) -> None:

@@ -51,7 +51,7 @@ def test_an_answer_on_such_a_run_is_stored_and_queues_a_job(call: Call, queued: 
     ended = call(verb, NAME, "write")
     assert (ended.exit_code, queued) == (0, [NAME])
     assert f"job {JOB} continues it on a worker: `codeloupe jobs watch {JOB}` follows it" in ended.out
-    answer = open_store().take_approval(NAME, "write")
+    answer = open_store().approval(NAME, "write")
     assert answer is not None
     assert answer.decision is Decision(verb)
 

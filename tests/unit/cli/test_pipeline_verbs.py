@@ -12,7 +12,7 @@ import pytest
 import codeloupe
 from codeloupe.cli.pipeline_runs import find_run, open_store
 from codeloupe.errors import Crashed, NotLoggedIn, RunNotFound, StoreError, UsageError
-from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord
+from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.pipelines.run import RunOptions
 from codeloupe.reports.pipeline_json import list_schema, run_schema
@@ -136,7 +136,7 @@ class TestAnswers:
             assert ended.exit_code == 0
             assert f"write of the run 00000001 is {decision.value}" in ended.out
             assert "`codeloupe pipeline resume 00000001` continues" in ended.out
-            word = store.take_approval(NAME, "write")
+            word = store.approval(NAME, "write")
             assert word is not None
             assert (word.decision, word.note) == (decision, "well done")
 
@@ -153,7 +153,7 @@ class TestAnswers:
         # A program gets the run on standard output, and the words beside it.
         assert (beside.run["run_id"], beside.run["busy"]) == (NAME, True)
         assert beside.err == f"codeloupe: write of the run 00000001 is rejected{goes_on}"
-        word = store.take_approval(NAME, "write")
+        word = store.approval(NAME, "write")
         assert word is not None
         assert (word.decision, word.note) == (Decision.RETRY, "shorter")
 
@@ -339,7 +339,7 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
     approved = call("approve", name, "two", "--resume")
     assert approved.exit_code == 2
     assert f"`codeloupe pipeline resume {name} --accept-changes`; your answer is stored until then" in approved.err
-    open_store().take_approval(name, "two")
+    open_store().remove_approval(name, Approval(stage="two", decision=Decision.APPROVE, question=1))
     accepted = call("resume", name, "--accept-changes", "--no-wait")
     assert "codeloupe: one: its work is from before its step changed" in accepted.err
     before = len(agent.requests)

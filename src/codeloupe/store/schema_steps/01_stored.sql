@@ -145,6 +145,7 @@ CREATE TABLE run_events (
 CREATE TABLE run_approvals (
     run_id text COLLATE "C" NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,
     stage bytea NOT NULL,
+    question bigint NOT NULL,
     payload bytea NOT NULL,
     PRIMARY KEY (run_id, stage)
 );
