@@ -24,6 +24,7 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
+from codeloupe.pipelines.artifacts import listed
 from codeloupe.pipelines.attempts import Attempts, critique_by_person
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import failure_usage, read_text
@@ -191,15 +192,22 @@ class StageRun(StageWork):
         )
 
     async def _show(self, attempt: AttemptRecord) -> None:
-        """Fill the workspace with an attempt. Raise WorkspaceError if the checkout has a later one."""
+        """Fill the workspace with an attempt. Raise WorkspaceError if the checkout does not have its files."""
+        workspace = self.files.made_workspace(self.name)
         if not self.context.is_checkout:
-            await self.fill(self.files.made_workspace(self.name), attempt.tree, attempt.number)
+            await self.fill(workspace, attempt.tree, attempt.number)
             return
         record = self.record
         last = max(each.number for each in (*record.earlier, *record.attempts))
         if attempt.number != last:
             what = f"attempt {attempt.number} of {self.name} cannot be judged: the checkout contains a later one"
             hint = f"its patch is {attempt.diff_file}; codeloupe never resets a checkout"
+            raise WorkspaceError(what, stage=self.name, hint=hint)
+        found = (await self.context.workspaces.keep(workspace)).tree
+        changed = set(await self.context.workspaces.changed(attempt.tree, found)).intersection(attempt.files_changed)
+        if changed:
+            what = f"attempt {attempt.number} of {self.name} cannot be judged: {listed(sorted(changed))} changed since"
+            hint = f"restore the file, or have the stage run again; its patch is {attempt.diff_file}"
             raise WorkspaceError(what, stage=self.name, hint=hint)
 
     def _requirements(self) -> str:

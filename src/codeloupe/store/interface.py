@@ -334,6 +334,9 @@ class RunStore(Protocol):
     def lock(self, run_id: str) -> AbstractContextManager[None]:
         """Hold the right to work on a run. Raise RunBusy, which names the process that holds it."""
 
+    def lock_checkout(self, folder: Path) -> AbstractContextManager[object]:
+        """Hold the right to work in a user's own working tree. Raise RunBusy, which names the holder."""
+
     def holder(self, run_id: str) -> Holder | None:
         """Return the process that works on a run, or None."""
 

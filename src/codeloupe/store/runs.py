@@ -12,15 +12,15 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.errors import StoreError
+from codeloupe.errors import RunBusy, StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
 from codeloupe.store.blobs import digest_of, lock_blob, put_blob, read_blob, remove_unused_blobs
 from codeloupe.store.interface import Connection, Content, Database, persistent
@@ -34,6 +34,7 @@ from codeloupe.store.run_records import (
     busy,
     checked_name,
     checked_path,
+    checkout_busy,
     holder_of,
     lost,
     name_taken,
@@ -301,42 +302,55 @@ class DatabaseRunStore:
     @contextmanager
     def lock(self, run_id: str) -> Iterator[None]:
         """Hold the right to work on a run; it ends with this process. Raise RunBusy, which names the holder."""
+        self._check_exists(run_id)
+        with self._leased(_about(run_id), lambda other: busy(run_id, other, host=self._host)) as owner:
+            self._held[run_id] = owner
+            try:
+                yield
+            finally:
+                del self._held[run_id]
+
+    def lock_checkout(self, folder: Path) -> AbstractContextManager[object]:
+        """Hold the right to work in a user's own working tree. Raise RunBusy, which names the holder."""
+        name = f"checkout {self._host} {folder}"
+        return self._leased(name, lambda other: checkout_busy(folder, other, host=self._host))
+
+    @contextmanager
+    def _leased(self, name: str, refusal: Callable[[Lease], RunBusy]) -> Iterator[str]:
+        """Hold a lease and renew it; yield its owner. Raise the error that `refusal` makes of another holder."""
         owner = str(Owner.here())
-        other = self.database.persist(lambda: self._take_lock(run_id, owner))
+        other = self.database.persist(lambda: self._take_lock(name, owner))
         if other is not None:
-            raise busy(run_id, other, host=self._host)
-        self._held[run_id] = owner
+            raise refusal(other)
         over = threading.Event()
-        renewing = threading.Thread(target=self._renew_lock, args=(run_id, owner, over), daemon=True)
+        renewing = threading.Thread(target=self._renew_lock, args=(name, owner, over), daemon=True)
         renewing.start()
         try:
-            yield
+            yield owner
         finally:
             over.set()
             # It may be waiting for a server that is unreachable. To renew a lease that was released changes nothing.
             renewing.join(5.0)
-            del self._held[run_id]
-            self._release_lock(run_id, owner)
+            self._release_lock(name, owner)
 
-    def _take_lock(self, run_id: str, owner: str) -> Lease | None:
-        self._check_exists(run_id)
+    def _take_lock(self, name: str, owner: str) -> Lease | None:
         now = self.database.clock()
-        with self.database.writing(_about(run_id)) as connection:
-            return take_lease(connection, _about(run_id), owner, now=now, seconds=self._lease_seconds)
+        with self.database.writing(name) as connection:
+            return take_lease(connection, name, owner, now=now, seconds=self._lease_seconds)
 
-    def _renew_lock(self, run_id: str, owner: str, over: threading.Event) -> None:
+    def _renew_lock(self, name: str, owner: str, over: threading.Event) -> None:
         is_ours = True
         while is_ours and not over.wait(self._lease_seconds / 3):
             # The server may be reachable again before the lease expires.
-            with suppress(StoreError), self.database.writing(_about(run_id)) as connection:
+            with suppress(StoreError), self.database.writing(name) as connection:
                 # Read here, because a long save may have held the transaction up.
                 now = self.database.clock()
-                is_ours = renew_lease(connection, _about(run_id), owner, now=now, seconds=self._lease_seconds)
+                is_ours = renew_lease(connection, name, owner, now=now, seconds=self._lease_seconds)
 
-    def _release_lock(self, run_id: str, owner: str) -> None:
+    def _release_lock(self, name: str, owner: str) -> None:
         # A lease that cannot be released expires.
-        with suppress(StoreError), self.database.writing(_about(run_id)) as connection:
-            release_lease(connection, _about(run_id), owner)
+        with suppress(StoreError), self.database.writing(name) as connection:
+            release_lease(connection, name, owner)
 
     @persistent
     def holder(self, run_id: str) -> Holder | None:

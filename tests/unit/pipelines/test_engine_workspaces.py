@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.errors import Crashed, OutputInvalid, Overloaded, TimedOut, WorkspaceError
+from codeloupe.errors import CodeloupeError, Crashed, OutputInvalid, Overloaded, RunBusy, TimedOut, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.model.agent import AgentLimits, AgentRequest
-from codeloupe.model.pipeline import CriticVerdict, Decision, RecoveryStep, StageState
-from codeloupe.pipelines.run import Pipeline, resume_run
+from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, RecoveryStep, StageRecord, StageState
+from codeloupe.pipelines.run import Pipeline, open_run_store, resume_run
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.engine_pipelines import (
     Cast,
@@ -136,6 +137,48 @@ def test_in_a_checkout_an_earlier_attempt_cannot_face_another_gate(project: GitR
     ran = run_stages(tmp_path, three_attempts(), stage, keys=IN_CHECKOUT, repo=project.path)
     assert ran.record.stage("write").state is S.AWAITING_APPROVAL
     assert "the checkout contains a later one" in ran.record.stage("write").reason
+
+
+def test_a_gate_does_not_judge_files_of_a_checkout_that_changed_since(project: GitRepository, tmp_path: Path) -> None:
+    cast = Cast({"write": [writing({"a.py": "x = 2\n"})]})
+    passes = {"command": [sys.executable, "-c", "pass"]}
+    changes = {"command": ["sh", "-c", "echo 'x = 3' > a.py; echo > beside.md"]}
+    ran = run_stages(tmp_path, cast, {**WRITE, "gates": [changes, passes]}, keys=IN_CHECKOUT, repo=project.path)
+    stage = ran.record.stage("write")
+    assert (stage.state, [word.gate.value for word in stage.attempts[0].critiques]) == (
+        S.AWAITING_APPROVAL,
+        ["command"],
+    )
+    assert "attempt 1 of write cannot be judged: a.py changed since" in stage.reason
+    project.write("a.py", "x = 2\n")
+    ran.say("write", Decision.RETRY)
+    assert resume(ran, cast, repo=project.path).record.state is S.COMPLETED
+    assert cast.calls == ["write"]
+
+
+def test_one_run_at_a_time_works_in_a_checkout(project: GitRepository, tmp_path: Path) -> None:
+    refusals: list[CodeloupeError] = []
+    asked = write_pipeline(tmp_path / "p", {**WRITE, "gate": "approval"}, **IN_CHECKOUT)
+    file = write_pipeline(tmp_path / "q", WRITE, **IN_CHECKOUT)
+    other = Cast({"write": [Text("other")]})
+
+    async def begins_another(_stage: StageRecord, _question: str) -> Approval:
+        with pytest.raises(RunBusy) as refused:
+            await Pipeline.load(file).run(options=options(other, tmp_path / "state", repo=project.path))
+        refusals.append(refused.value)
+        return Approval(stage="write", decision=Decision.APPROVE)
+
+    cast = Cast({"write": [Text("done")]})
+    first = run(asked, cast, tmp_path / "state", repo=project.path, ask_person=begins_another).record
+    assert (first.state, other.calls) == (S.COMPLETED, [])
+    (refusal,) = refusals
+    assert refusal.message.startswith(f"the checkout {project.path} is busy: process {os.getpid()}")
+    assert "workspace: worktree" in refusal.hint
+    # The refused run was not created, and the checkout is free now.
+    runs, _ = open_run_store(tmp_path / "state").list()
+    assert [each.run_id for each in runs] == [first.run_id]
+    again = run(file, other, tmp_path / "state", repo=project.path)
+    assert again.record.state is S.COMPLETED
 
 
 @each("how", ["removed", "link", "file"])
