@@ -152,11 +152,13 @@ class Attempts(StageWork):
             if chosen is not None:
                 names.update(dict.fromkeys(chosen.artifacts))
         # A later stage may have removed an artifact of an earlier one.
-        artifacts = [workspace / name for name in names if (workspace / name).is_file()]
+        artifacts = [Path(name) for name in names if (workspace / name).is_file()]
         return model.StageRequest(
             stage=self.name,
             step_file=self.stage.step,
+            step_text=self.stage.step_text,
             agent_definition=self.stage.agent_definition,
+            agent_definition_text=self.stage.agent_definition_text,
             prior_artifacts=tuple(artifacts),
             elicitation_context=self.stage.given(run.inputs),
             attempt_history=self._history(action),

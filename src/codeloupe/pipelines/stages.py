@@ -26,7 +26,7 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.pipelines.attempts import Attempts, critique_by_person
 from codeloupe.pipelines.context import Context
-from codeloupe.pipelines.execution import failure_usage, read_text
+from codeloupe.pipelines.execution import failure_usage
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.recovery import Action, failed_try, next_action, tried_again
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
@@ -212,7 +212,7 @@ class StageRun(StageWork):
             raise WorkspaceError(what, stage=self.name, hint=hint)
 
     def _requirements(self) -> str:
-        requirements = read_text(self.stage.step, "step file", self.name)
+        requirements = self.stage.step_text
         given = self.stage.given(self.state.run.inputs)
         if not given:
             return requirements
