@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,52 @@ def test_a_read_only_answer_is_paid_once_for_all_machines(tmp_path: Path) -> Non
     assert "- a.md\n" in cast.agent.requests[1].prompt
 
 
+@each("kind", ["worktree", "checkout"])
+def test_an_artifact_is_stored_even_if_gitignore_matches_it(project: GitRepository, tmp_path: Path, kind: str) -> None:
+    project.commit_files({".gitignore": "report.json\nout/\n*.log\n"})
+    project.git("checkout", "--", ".")
+    names = ["report.json", "out/data.json"]
+    write = {**WRITE, "artifacts": {"required": names}, "gate": {"command": ["grep", "-q", "1", *names]}}
+    found: list[dict[str, str]] = []
+
+    def check(request: AgentRequest) -> AgentStep:
+        found.append(files_in(request.working_dir))
+        return Text("Checked.")
+
+    made = {"report.json": "1\n", "out/data.json": "1\n", "out/other.log": "no\n", "x.log": "no\n"}
+    cast = Cast({"write": [writing(made)], "check": [check]})
+    stages = (write, {"name": "check", "writes": False, "needs": "write"})
+    ran = run_stages(tmp_path, cast, *stages, keys={"workspace": kind}, repo=project.path)
+    assert ran.record.state is S.COMPLETED, ran.record.reason
+    (attempt,) = ran.record.stage("write").attempts
+    assert (attempt.artifacts, attempt.files_changed) == (tuple(sorted(names)), tuple(sorted(names)))
+    assert [name for name in names if name not in found[0]] == []
+    assert "- out/data.json\n- report.json\n" in cast.agent.requests[1].prompt
+    patch = (ran.directory / "result.patch").read_text()
+    assert ("b/report.json" in patch, "b/out/data.json" in patch, ".log" in patch) == (True, True, False)
+    if kind == "worktree":
+        assert {*names, "check-output.md", ".gitignore", "a.py", "docs/b.md"} == set(ran.result())
+
+
+def test_a_required_artifact_that_cannot_be_stored_stops_the_stage(tmp_path: Path) -> None:
+    class Losing(GitWorkspaceStore):
+        async def keep(self, directory: Path, *, artifacts: Collection[str] = ()) -> KeptTree:
+            for name in artifacts:
+                (directory / name).unlink(missing_ok=True)
+            return await super().keep(directory, artifacts=artifacts)
+
+    cast = Cast({"write": [writing({"a.md": "a\n"})]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("codeloupe.pipelines.opening.GitWorkspaceStore", Losing)
+        ran = run_stages(tmp_path, cast, {**WRITE, "artifacts": {"required": "a.md"}})
+    assert ran.record.state is S.AWAITING_APPROVAL
+    assert "a.md was not stored: it was removed" in ran.record.reason
+    # The person restores the file, and the agent is not called again.
+    (ran.directory / "stages" / "write" / "work" / "a.md").write_text("a\n")
+    ran.say("write", Decision.RETRY)
+    assert (resume(ran, cast).record.state, cast.calls) == (S.COMPLETED, ["write"])
+
+
 def test_in_a_checkout_stages_work_in_the_users_tree_one_at_a_time(project: GitRepository, tmp_path: Path) -> None:
     stages = ({"name": "one"}, {"name": "two"}, {"name": "three", "needs": ["one"]})
     cast = Cast({name: [writing({f"{name}.md": name})] for name in ("one", "two", "three")})
@@ -201,7 +248,7 @@ def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_
 def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_again(tmp_path: Path) -> None:
     cast = Cast({"write": [writing({"a.md": "paid for"})]})
 
-    async def full(_store: GitWorkspaceStore, _directory: Path) -> KeptTree:
+    async def full(_store: GitWorkspaceStore, _directory: Path, **_more: object) -> KeptTree:
         raise WorkspaceError("no room is left on the disk")
 
     with pytest.MonkeyPatch.context() as patch:
@@ -535,7 +582,7 @@ def test_files_that_could_not_be_stored_stay_in_the_workspace_for_the_retry(
     keep = GitWorkspaceStore.keep
     failures = [WorkspaceError("the disk is full", stage="write")] * 2
 
-    async def full(store: GitWorkspaceStore, directory: Path) -> KeptTree:
+    async def full(store: GitWorkspaceStore, directory: Path, **_more: object) -> KeptTree:
         if (directory / "new.md").exists() and failures:
             raise failures.pop()
         return await keep(store, directory)
