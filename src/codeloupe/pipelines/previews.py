@@ -24,6 +24,7 @@ from codeloupe.pipelines.changes import new_stage_record
 from codeloupe.pipelines.execution import build_prompt
 from codeloupe.pipelines.readiness import Readiness, check_agents, describe_unusable
 from codeloupe.planning.units import tokens_of
+from codeloupe.reviewers.choose import named_reviewers
 from codeloupe.system.process import find_program
 from codeloupe.system.redaction import redact
 
@@ -101,8 +102,12 @@ class _Previewer:
 
     def _gate(self, stage: StageDefinition, number: int, gate: GateDefinition) -> GatePreview:
         if gate.kind is GateKind.REVIEW:
+            settings = self._agents.settings
             return GatePreview(
-                definition=gate, agent=self._usable.get(("", None), ""), model=self._agents.settings.model
+                definition=gate,
+                agent=self._usable.get(("", None), ""),
+                reviewers=named_reviewers(settings),
+                model=settings.model,
             )
         if gate.kind is not GateKind.CRITIC:
             return GatePreview(definition=gate)

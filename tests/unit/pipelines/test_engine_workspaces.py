@@ -12,10 +12,11 @@ import pytest
 
 from codeloupe.calls import AgentCalls
 from codeloupe.config.schema import Settings
-from codeloupe.errors import Crashed, OutputInvalid, Overloaded, TimedOut, WorkspaceError
+from codeloupe.errors import Crashed, NotInstalled, OutputInvalid, Overloaded, TimedOut, UsageError, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
-from codeloupe.model.agent import AgentLimits, AgentRequest
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.pipeline import CriticVerdict, Decision, RecoveryStep, StageState
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.pipelines.run import Pipeline, resume_run
 from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
@@ -272,6 +273,35 @@ def test_a_review_gate_reviews_what_the_stage_changed(project: GitRepository, tm
     assert second.critiques[0].verdict is CriticVerdict.PASS
     assert "go.py:5" in cast.agent.requests[1].prompt
     assert not (ran.directory / "stages" / "write" / "review").exists()
+
+
+def test_a_review_gate_never_passes_on_analysers_that_were_not_asked_for(tmp_path: Path) -> None:
+    class Reviewing(ScriptedAgent):
+        is_here = True
+
+        async def check(self) -> Availability:
+            return Availability(found=self.is_here)
+
+        async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+            raise NotInstalled("it is gone", agent=self.name)
+
+    reviewer = Reviewing(name="reviewer")
+
+    def write(request: AgentRequest) -> AgentStep:
+        reviewer.is_here = False
+        return writing({"go.py": SOUND})(request)
+
+    pipeline = Pipeline.load(write_pipeline(tmp_path / "p", {**WRITE, "gate": "review"}))
+    given = options(Cast({"write": [write]}), tmp_path / "state")
+    with AgentCalls([reviewer], state_directory=tmp_path / "state") as calls:
+        stage = asyncio.run(pipeline.run(options=given, calls=calls)).stage("write")
+        assert stage.state is S.AWAITING_APPROVAL, stage.reason
+        assert stage.attempts[0].critiques == ()
+        # A run that would need the reviewer later does not start.
+        with pytest.raises(UsageError, match=r"was not started: .*\n  reviewer, for review gates: not installed"):
+            asyncio.run(pipeline.run(options=given, calls=calls))
+        preview = asyncio.run(pipeline.preview(options=given, calls=calls))
+        assert (preview.can_start, len(preview.problems)) == (False, 1)
 
 
 def test_a_review_gate_is_not_talked_out_of_its_findings_by_the_change(tmp_path: Path) -> None:
