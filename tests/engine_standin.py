@@ -16,7 +16,8 @@ from codeloupe.testing import Hang, RecordedRequest, Reply, StandInServer, Text,
 from tests.agent_programs import find
 
 KEY = "made-up-" + "for-tests"
-WORKSPACE = re.compile(r"Your working directory: (\S+)")
+# In the instructions that the claude program adds.
+WORKSPACE = re.compile(r"Primary working directory: (\S+)")
 _STEP = re.compile(r"Do the work of ([\w-]+)\.")
 # A run starts the claude program several times, each of which takes long where many tests run at once.
 _END_SECONDS = 120.0

@@ -16,7 +16,8 @@ from tests.example_answers import ANSWERS, Answer
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 _CRITIC_ANSWER = "verdict = PASS: every requirement is met."
 _STAGE_PROMPT = "## Execution Environment"
-_WORKING_DIRECTORY = re.compile(r"^- Your working directory: (.+)$", re.MULTILINE)
+# In the instructions that the claude program adds.
+_WORKING_DIRECTORY = re.compile(r"^ - Primary working directory: (.+)$", re.MULTILINE)
 
 
 class ExampleModel:

@@ -49,7 +49,7 @@ def built(request: StageRequest, rule: ArtifactRule, *, writes: bool, definition
         files["step_file"].write_text("Do it.")
         files["agent_definition"].write_text(definition)
         asked = replace(request, **(files if definition else {"step_file": files["step_file"]}))
-        return build_prompt(asked, workspace=Path("/work"), writes=writes, artifacts=rule)
+        return build_prompt(asked, writes=writes, artifacts=rule)
 
 
 @given(requests, rules, st.booleans(), st.sampled_from(["", "You can."]))

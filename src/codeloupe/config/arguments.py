@@ -61,7 +61,12 @@ _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("commit_shas?", _all_in(_is_text, Sequence), "a list of commits"),
     ("timeout timeout_seconds?", _is(int, float), "a number of seconds"),
     ("pipeline", _has("definition"), "codeloupe.Pipeline.load(FILE)"),
-    ("definition", _has("stages"), "a definition; Pipeline.load(FILE) reads a file"),
+    (
+        "definition",
+        # A definition that was not loaded lacks the texts of its files.
+        lambda value: bool(getattr(value, "texts", None)),
+        "a definition with its texts; Pipeline.load(FILE) reads a file",
+    ),
     ("options?", _has("accept_changes"), "codeloupe.RunOptions(...)"),
     ("scope?", _is(*get_args(ScopeRequest)), "a scope"),
     ("query?", _is(CommitQuery), 'codeloupe.CommitQuery(revision="main..HEAD")'),

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from hashlib import file_digest
 from pathlib import Path
@@ -80,10 +80,11 @@ class GitWorkspaceStore:
     """Store the workspaces of one run in a bare repository at `directory`. Methods raise WorkspaceError.
 
     With a `source`, a new run begins with the tree of its HEAD, ignored files are not stored, and a workspace gets a
-    small repository of its own for its agent. Without one, a new run begins empty. `beginning` is that of a run that
-    has begun; its source may be missing if its tree was restored. `max_files` and `max_total_bytes` limit the new
-    files. A file that replaces a stored one and cannot be stored leaves the old one, and is in `left_out`. One process
-    at a time works with a store. However that process ended, the next one continues.
+    small repository of its own for its agent. Artifacts are stored even if they are ignored. Without a source, a new
+    run begins empty. `beginning` is that of a run that has begun; its source may be missing if its tree was restored.
+    `max_files` and `max_total_bytes` limit the new files. A file that replaces a stored one and cannot be stored leaves
+    the old one, and is in `left_out`. One process at a time works with a store. However that process ended, the next
+    one continues.
     """
 
     def __init__(
@@ -169,11 +170,14 @@ class GitWorkspaceStore:
                         self._add_repository(directory, beginning.commit, private / "index")
                 self._memory(directory).write_text(tree, encoding="ascii")
 
-    async def keep(self, directory: Path) -> KeptTree:
-        """Store the content of a directory, which is only read; links that leave it, for example, are skipped."""
+    async def keep(self, directory: Path, *, artifacts: Collection[str] = ()) -> KeptTree:
+        """Store the content of a directory, which is only read; links that leave it, for example, are skipped.
+
+        `artifacts` are stored even if they are ignored. Those that cannot be stored are in `left_out`.
+        """
         lock = self._locks.setdefault(_key(directory), asyncio.Lock())
         async with self._working(f"cannot store the workspace {directory}") as beginning, lock:
-            return await self._keep(directory, beginning.tree)
+            return await self._keep(directory, beginning.tree, artifacts)
 
     async def joined(self, base: str, ours: str, theirs: str) -> str:
         """Return one tree with the changes of two trees since `base`, merged by lines. Raise JoinConflict."""
@@ -318,7 +322,7 @@ class GitWorkspaceStore:
         borrow(index, git_dir / "index")
         (git_dir / "HEAD").write_text(f"{commit}\n" if commit else "ref: refs/heads/main\n", encoding="ascii")
 
-    async def _keep(self, directory: Path, beginning: str) -> KeptTree:
+    async def _keep(self, directory: Path, beginning: str, artifacts: Collection[str]) -> KeptTree:
         before = beginning
         with suppress(OSError, ValueError, WorkspaceError):  # lost, or not as we wrote it
             before = _checked(self._memory(directory).read_text(encoding="ascii"))
@@ -329,13 +333,14 @@ class GitWorkspaceStore:
             tracked = await self._read_tree(before)
         with private_directory() as private, opened_folder(directory) as top:
             scan = Scan(directory, tracked, self._limits, self._format, has_repository=self._has_repository)
+            never_ignored = folders_of(artifacts).union(artifacts)
             level = [""]
             while level:
                 found: dict[str, os.stat_result] = {}
                 for folder in level:
                     await asyncio.sleep(0)  # other stages continue, and a cancellation is noticed
                     found |= scan.listed(folder)
-                ignored = await self._ignored(found, scan.known, private, top)
+                ignored = await self._ignored(found, scan.known, private, top) - never_ignored
                 level = [path for path, facts in found.items() if path not in ignored and scan.take(path, facts)]
             entries: dict[str, Entry] = {}
             written, pending, pending_bytes = {entry.blob for entry in tracked.values()}, list[bytes](), 0
@@ -357,10 +362,13 @@ class GitWorkspaceStore:
                     pending, pending_bytes = [], 0
                 entries[path] = Entry(mode_of(facts), name, path)
         await self._write_blobs(pending)
+        missing = [path for path in artifacts if path not in entries]
         # Submodules, and where, or above where, there is now something that cannot be kept.
         entries |= {path: entry for path, entry in tracked.items() if path not in entries and scan.leaves_old(path)}
         tree = before if entries == tracked else await self._write_tree(entries)
         self._memory(directory).write_text(tree, encoding="ascii")
+        for path in missing:
+            scan.left_out.setdefault(path, "it was removed, or its folder was skipped")
         return KeptTree(tree, dict(sorted(scan.left_out.items())))
 
     def _content(self, top: int, path: str, facts: os.stat_result, kept: Entry | None) -> tuple[str, bytes]:

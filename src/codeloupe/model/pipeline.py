@@ -66,13 +66,14 @@ class ArtifactRule(FrozenStruct, frozen=True, kw_only=True):
 class GateDefinition(Struct, frozen=True, kw_only=True):
     """A gate of a stage. The kind determines which fields apply.
 
-    `step` is the file with the critic's instructions, or None for the built-in instructions. `command` is a program
-    with its arguments, run without a shell. `min_score`, out of 100, applies to a critic; see `recovery.acceptable`.
-    `digest` covers everything that shapes the gate's verdict.
+    `step` is the file with the critic's instructions and `step_text` its text, or None and empty for the built-in
+    instructions. `command` is a program with its arguments, run without a shell. `min_score`, out of 100, applies to a
+    critic; see `recovery.acceptable`. `digest` covers everything that shapes the gate's verdict.
     """
 
     kind: GateKind
     step: Path | None = None
+    step_text: str = ""
     agent: str | None = None
     model: str | None = None
     command: tuple[str, ...] = ()
@@ -88,6 +89,8 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
 class StageDefinition(FrozenStruct, frozen=True, kw_only=True):
     """One stage. `step` and `agent_definition` are files. `needs` are the stages whose work this stage builds on.
 
+    `step_text` and `agent_definition_text` are the texts of the files when the definition was loaded. A run uses these.
+
     If `agent` is None, the first usable agent from the settings is used. `retries` is how often a failed call is
     retried before its session is resumed. If `inputs` is None, the stage gets all inputs of the pipeline. `parts` are
     digests of everything that shapes the stage's work, by key in the file.
@@ -95,7 +98,9 @@ class StageDefinition(FrozenStruct, frozen=True, kw_only=True):
 
     name: str
     step: Path
+    step_text: str = ""
     agent_definition: Path | None = None
+    agent_definition_text: str = ""
     agent: str | None = None
     model: str | None = None
     writes: bool = True
@@ -205,15 +210,18 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
 
 
 class StageRequest(FrozenStruct, frozen=True, kw_only=True):
-    """The question for a stage. `agent_definition` is optional. `prior_artifacts` are paths, not contents.
+    """The question for a stage. `agent_definition` is optional. `prior_artifacts` are paths in the workspace.
 
+    `step_text` and `agent_definition_text` are the texts of the two files. A file whose text is empty is read.
     `prior_answers` are answers from earlier stages, by name, that the agent cannot read from its workspace. Mappings
     are copied and frozen.
     """
 
     stage: str
     step_file: Path
+    step_text: str = ""
     agent_definition: Path | None = None
+    agent_definition_text: str = ""
     prior_artifacts: tuple[Path, ...] = ()
     elicitation_context: Mapping[str, str] = FrozenDict()
     attempt_history: tuple[AttemptRecord, ...] = ()

@@ -23,10 +23,14 @@ class CallRange(Struct, frozen=True):
 
 
 class GatePreview(Struct, frozen=True, kw_only=True):
-    """A gate of a stage. `agent` is the agent that would decide: empty if none is usable, or if no agent decides."""
+    """A gate of a stage. `agent` is the agent that would decide: empty if none is usable, or if no agent decides.
+
+    `reviewers` are the reviewers of a review gate, as the settings name them.
+    """
 
     definition: GateDefinition
     agent: str = ""
+    reviewers: tuple[str, ...] = ()
     model: str | None = None
 
 

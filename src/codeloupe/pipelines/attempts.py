@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.errors import CodeloupeError, WorkspaceError
+from codeloupe.errors import ArtifactError, CodeloupeError, WorkspaceError
 from codeloupe.git.workspaces import KeptTree
 from codeloupe.model import pipeline as model
 from codeloupe.model.agent import AgentRequest, AgentResult, usage_of
@@ -25,6 +25,7 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
+from codeloupe.pipelines.artifacts import Collected, require
 from codeloupe.pipelines.changes import parts_now
 from codeloupe.pipelines.execution import execute_stage, failure_usage
 from codeloupe.pipelines.recovery import Action, failed_try
@@ -152,11 +153,13 @@ class Attempts(StageWork):
             if chosen is not None:
                 names.update(dict.fromkeys(chosen.artifacts))
         # A later stage may have removed an artifact of an earlier one.
-        artifacts = [workspace / name for name in names if (workspace / name).is_file()]
+        artifacts = [Path(name) for name in names if (workspace / name).is_file()]
         return model.StageRequest(
             stage=self.name,
             step_file=self.stage.step,
+            step_text=self.stage.step_text,
             agent_definition=self.stage.agent_definition,
+            agent_definition_text=self.stage.agent_definition_text,
             prior_artifacts=tuple(artifacts),
             elicitation_context=self.stage.given(run.inputs),
             attempt_history=self._history(action),
@@ -219,7 +222,7 @@ class Attempts(StageWork):
             self._lose(last)
             return
         try:
-            kept = await self.context.workspaces.keep(workspace)
+            kept = await self.context.workspaces.keep(workspace, artifacts=last.artifacts)
             attempt = await self._stored(last, kept)
         except (CodeloupeError, OSError) as error:
             self.record_failure(failed_try(self._storage_error(error), step=RecoveryStep.FIRST, attempt=last.number))
@@ -236,16 +239,31 @@ class Attempts(StageWork):
 
     async def _stored(self, attempt: AttemptRecord, kept: KeptTree) -> AttemptRecord:
         """Return an attempt with its tree and its diff, which the next save stores."""
+        attempt = _without_skipped(attempt, kept)
+        self._require_artifacts(attempt)
         start = self.record.start_tree
         diff = await self.context.workspaces.diff(start, kept.tree)
         file = self.files.attempt(self.name, attempt.number, "diff.patch")
         self.files.write(file, diff)
         return replace(
-            _without_skipped(attempt, kept),
+            attempt,
             tree=await self.context.stored(kept.tree),
             files_changed=await self.context.workspaces.changed(start, kept.tree),
             diff_file=file,
         )
+
+    def _require_artifacts(self, attempt: AttemptRecord) -> None:
+        """Raise WorkspaceError if an attempt was stored without a required artifact."""
+        names = attempt.artifacts
+        if self.context.is_checkout and attempt.saved_answer:
+            # It is not in the workspace.
+            names = (*names, attempt.saved_answer)
+        stored = Collected(artifacts=names, changed=(), notes=attempt.notes)
+        try:
+            require(stored, self.stage.artifacts, stage=self.name)
+        except ArtifactError as error:
+            hint = "put the file into the workspace of the stage, then retry the stage"
+            raise WorkspaceError(error.message, stage=self.name, hint=hint) from error
 
     def _storage_error(self, error: Exception) -> WorkspaceError:
         if isinstance(error, WorkspaceError):

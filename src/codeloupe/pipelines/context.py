@@ -195,7 +195,15 @@ class Context:
         async with self.workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
             try:
                 async with asyncio.timeout(gate.timeout_seconds):
-                    found = await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
+                    found = await review(
+                        change,
+                        repo=root,
+                        settings=settings,
+                        context=task.requirements,
+                        calls=calls,
+                        # The analysers never replace an agent: `offline` must be asked for by name.
+                        needs_agent=True,
+                    )
             except TimeoutError as error:
                 what = f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s"
                 hint = "raise the timeout of the gate, then retry the stage; finished reviews come from the ledger"

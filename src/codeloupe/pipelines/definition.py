@@ -222,7 +222,11 @@ def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> GateDe
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
     """Return the fields of a definition from the values of its keys."""
-    return {_FIELDS.get(key, key): _field(key, value, files) for key, value in values.items()}
+    fields = {_FIELDS.get(key, key): _field(key, value, files) for key, value in values.items()}
+    for key in _FILES:
+        if key in values:
+            fields[f"{key}_text"] = files.text(values[key])
+    return fields
 
 
 def _field(key: str, value: Any, files: _NamedFiles) -> Any:

@@ -60,7 +60,7 @@ async def execute_stage(
     cause, and ArtifactError if the files are not as requested.
     """
     name = definition.name
-    prompt = build_prompt(request, workspace=workspace, writes=definition.writes, artifacts=definition.artifacts)
+    prompt = build_prompt(request, writes=definition.writes, artifacts=definition.artifacts)
     before = await snapshot(workspace, stage=name)
     identity = work.identity_of(workspace)
     await work.let_time_pass(before)
@@ -219,12 +219,16 @@ def failure_usage(error: BaseException) -> Usage:
     return spent(cause.attempts, cost_usd, cause.usage)
 
 
-def build_prompt(request: StageRequest, *, workspace: Path, writes: bool, artifacts: ArtifactRule) -> str:
-    """Return the prompt of a stage, in sections. Raise AgentExecutionError if a file of the stage cannot be read."""
-    sections = {"Stage Requirements": [read_text(request.step_file, "step file", request.stage).strip()]}
+def build_prompt(request: StageRequest, *, writes: bool, artifacts: ArtifactRule) -> str:
+    """Return the prompt of a stage, in sections. Raise AgentExecutionError if a file of the stage cannot be read.
+
+    The prompt does not name the workspace, so that it is the same on every machine.
+    """
+    requirements = request.step_text or read_text(request.step_file, "step file", request.stage)
+    sections = {"Stage Requirements": [requirements.strip()]}
     if request.agent_definition is not None:
-        text = read_text(request.agent_definition, "agent definition", request.stage)
-        sections["Agent Definition"] = [text.strip()]
+        role = request.agent_definition_text or read_text(request.agent_definition, "agent definition", request.stage)
+        sections["Agent Definition"] = [role.strip()]
     if request.prior_artifacts:
         lines = ["Earlier stages made these files. Read those that you need; do not change them."]
         lines += [f"- {escape(str(path))}" for path in request.prior_artifacts]
@@ -239,7 +243,7 @@ def build_prompt(request: StageRequest, *, workspace: Path, writes: bool, artifa
         context += _item(escape(key), value)
     sections["Elicitation Context"] = context
     sections["Attempt History"] = list(_history(request.attempt_history))
-    sections["Execution Environment"] = list(_environment(request.stage, workspace, artifacts, writes=writes))
+    sections["Execution Environment"] = list(_environment(request.stage, artifacts, writes=writes))
     parts: list[str] = []
     for title, content in sections.items():
         if content:
@@ -290,9 +294,9 @@ def _history(attempts: Sequence[AttemptRecord]) -> Iterator[str]:
             yield "- no reason is known"
 
 
-def _environment(stage: str, workspace: Path, rule: ArtifactRule, *, writes: bool) -> Iterator[str]:
+def _environment(stage: str, rule: ArtifactRule, *, writes: bool) -> Iterator[str]:
     saved_as = f"{answer_name(stage, structured=False, taken=())}, or .json where a value is asked for"
-    yield f"- Your working directory: {escape(str(workspace))}"
+    yield "- You work in the workspace of this stage, your working directory. All paths here are relative to it."
     if not writes:
         yield "- You may read files, and must not make, change or remove any: a change fails this stage."
         yield f"- Your answer is the result. It is saved for you as {saved_as}, so give it in full."

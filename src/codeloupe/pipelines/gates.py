@@ -15,7 +15,6 @@ from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNo
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review
-from codeloupe.pipelines.execution import read_text
 from codeloupe.reports.wording import gaps_of
 from codeloupe.reviewers.answers import read_critique
 from codeloupe.reviewers.prompt import cut, fenced, new_fence
@@ -232,7 +231,7 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     """Return the critique of an agent that reads the result of a stage and answers PASS, REWORK or FAIL.
 
     `can_read` is True for an agent with tools. An answer that is not exact is asked for once more; a second one is an
-    error, never a PASS. Raise an AgentError with the cost of all calls, or PipelineError for a bad step file.
+    error, never a PASS. Raise an AgentError with the cost of all calls.
     """
     fence = new_fence()
     system, prompt = critic_prompt(gate, task, fence=fence, can_read=can_read)
@@ -308,10 +307,8 @@ def _add_cost(error: AgentError, earlier: Usage) -> None:
 
 
 def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read: bool) -> tuple[str, str]:
-    """Return the instructions and the material for a critique of one attempt. Raise PipelineError."""
-    judging = resource("critic")
-    if gate.step is not None:
-        judging = read_text(gate.step, "critic's step file", task.stage).strip()
+    """Return the instructions and the material for a critique of one attempt."""
+    judging = gate.step_text.strip() or resource("critic")
     reading = resource("reading_tree" if can_read else "reading_diff")
     answer = resource("critic_answer").replace("{reading}", reading)
     instructions = [part for part in (judging, gate.prompt.strip(), answer) if part]

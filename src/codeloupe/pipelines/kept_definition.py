@@ -20,8 +20,6 @@ _NAMES = "names.json"
 
 def kept_files(definition: PipelineDefinition) -> dict[str, bytes]:
     """Return the pipeline's file and every file that it names, under new names, to be stored with a run."""
-    if not definition.texts:  # a caller of the library made it without a file
-        return {}
     names: dict[str, str] = {}
     texts = {_OWN: definition.texts[""]}
     for number, (written, text) in enumerate(definition.texts.items()):

@@ -22,20 +22,18 @@ from codeloupe.pipelines.agents import RunAgents
 from codeloupe.pipelines.artifacts import answer_name
 from codeloupe.pipelines.changes import new_stage_record
 from codeloupe.pipelines.execution import build_prompt
-from codeloupe.pipelines.files import RunPlaces
 from codeloupe.pipelines.readiness import Readiness, check_agents, describe_unusable
 from codeloupe.planning.units import tokens_of
+from codeloupe.reviewers.choose import named_reviewers
 from codeloupe.system.process import find_program
 from codeloupe.system.redaction import redact
 
 
-async def preview_run(
-    definition: PipelineDefinition, record: RunRecord, agents: RunAgents, directory: Path
-) -> PipelinePreview:
-    """Return the preview of a run that has not started. Its `record` has no secrets, and `directory` need not exist."""
+async def preview_run(definition: PipelineDefinition, record: RunRecord, agents: RunAgents) -> PipelinePreview:
+    """Return the preview of a run that has not started. Its `record` has no secrets."""
     checks = await check_agents(agents, definition, record, {})
     unusable = describe_unusable(checks)
-    previewer = _Previewer(definition, record, agents, checks, directory)
+    previewer = _Previewer(definition, record, agents, checks)
     stages = tuple(previewer.stage(stage) for stage in definition.stages)
     return PipelinePreview(
         definition=definition,
@@ -64,17 +62,11 @@ class _Previewer:
     """Previews the stages of one run."""
 
     def __init__(
-        self,
-        definition: PipelineDefinition,
-        record: RunRecord,
-        agents: RunAgents,
-        checks: list[Readiness],
-        directory: Path,
+        self, definition: PipelineDefinition, record: RunRecord, agents: RunAgents, checks: list[Readiness]
     ) -> None:
         self._definition, self._record, self._agents = definition, record, agents
         self._usable = {(check.need.stage, check.need.gate): check.usable for check in checks}
         self._is_checkout = definition.workspace is WorkspaceKind.CHECKOUT
-        self._files = RunPlaces(directory, checkout=record.repository if self._is_checkout else None)
         self._steps: dict[str, int] = {}
         self._builds_on: dict[str, list[str]] = {}
         by_name = {stage.name: stage for stage in definition.stages}
@@ -110,8 +102,12 @@ class _Previewer:
 
     def _gate(self, stage: StageDefinition, number: int, gate: GateDefinition) -> GatePreview:
         if gate.kind is GateKind.REVIEW:
+            settings = self._agents.settings
             return GatePreview(
-                definition=gate, agent=self._usable.get(("", None), ""), model=self._agents.settings.model
+                definition=gate,
+                agent=self._usable.get(("", None), ""),
+                reviewers=named_reviewers(settings),
+                model=settings.model,
             )
         if gate.kind is not GateKind.CRITIC:
             return GatePreview(definition=gate)
@@ -122,9 +118,8 @@ class _Previewer:
         return GatePreview(definition=gate, agent=agent, model=model or self._agents.model)
 
     def _prompt(self, stage: StageDefinition) -> str:
-        workspace = self._files.workspace(stage.name)
         earlier = self._builds_on[stage.name]
-        prior_artifacts = tuple(workspace / name for name in earlier)
+        prior_artifacts = tuple(map(Path, earlier))
         prior_answers: dict[str, str] = {}
         if self._is_checkout:
             # There answers are not files: they are in the prompt, and only a run knows them.
@@ -133,12 +128,14 @@ class _Previewer:
         request = StageRequest(
             stage=stage.name,
             step_file=stage.step,
+            step_text=stage.step_text,
             agent_definition=stage.agent_definition,
+            agent_definition_text=stage.agent_definition_text,
             prior_artifacts=prior_artifacts,
             elicitation_context=stage.given(self._record.inputs),
             prior_answers=prior_answers,
         )
-        prompt = build_prompt(request, workspace=workspace, writes=stage.writes, artifacts=stage.artifacts)
+        prompt = build_prompt(request, writes=stage.writes, artifacts=stage.artifacts)
         return redact(prompt)
 
 

@@ -120,7 +120,7 @@ async def _needs(
         needs += _critics(agents, stage, first=action.gate)
         is_reviewed = is_reviewed or any(gate.kind is GateKind.REVIEW for gate in stage.gates[action.gate :])
     if is_reviewed:
-        for reviewer in await choose_reviewers(agents.settings, agents.calls):
+        for reviewer in await choose_reviewers(agents.settings, agents.calls, needs_agent=True):
             if reviewer.agents:
                 names = tuple(agent.name for agent in reviewer.agents)
                 needs.append(Need(purpose="review gates", agents=names, model=agents.settings.model))

@@ -43,7 +43,6 @@ from codeloupe.planning.settings import configure
 from codeloupe.store import open_database
 from codeloupe.store import open_run_store as stored_runs
 from codeloupe.store.interface import Content, Database, RunStore
-from codeloupe.store.runs import RUNS_DIRECTORY
 from codeloupe.store.sqlite import state_directory
 from codeloupe.system.redaction import is_secret, redact
 
@@ -165,8 +164,7 @@ class Pipeline:
         shown = dict(record.inputs)
         for name in record.secret_inputs:
             shown[name] = "[redacted]"
-        directory = calls.state_directory / RUNS_DIRECTORY / record.run_id
-        return await preview_run(self.definition, replace(record, inputs=shown), agents, directory)
+        return await preview_run(self.definition, replace(record, inputs=shown), agents)
 
     async def _prepared(
         self, inputs: Mapping[str, str], options: RunOptions, calls: AgentCalls

@@ -27,7 +27,7 @@ from codeloupe.model.pipeline import (
 from codeloupe.pipelines.artifacts import listed
 from codeloupe.pipelines.attempts import Attempts, critique_by_person
 from codeloupe.pipelines.context import Context
-from codeloupe.pipelines.execution import failure_usage, read_text
+from codeloupe.pipelines.execution import failure_usage
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.recovery import Action, failed_try, failures_of, next_action, tried_again
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
@@ -203,7 +203,7 @@ class StageRun(StageWork):
             what = f"attempt {attempt.number} of {self.name} cannot be judged: the checkout contains a later one"
             hint = f"its patch is {attempt.diff_file}; codeloupe never resets a checkout"
             raise WorkspaceError(what, stage=self.name, hint=hint)
-        found = (await self.context.workspaces.keep(workspace)).tree
+        found = (await self.context.workspaces.keep(workspace, artifacts=attempt.artifacts)).tree
         changed = set(await self.context.workspaces.changed(attempt.tree, found)).intersection(attempt.files_changed)
         if changed:
             what = f"attempt {attempt.number} of {self.name} cannot be judged: {listed(sorted(changed))} changed since"
@@ -211,7 +211,7 @@ class StageRun(StageWork):
             raise WorkspaceError(what, stage=self.name, hint=hint)
 
     def _requirements(self) -> str:
-        requirements = read_text(self.stage.step, "step file", self.name)
+        requirements = self.stage.step_text
         given = self.stage.given(self.state.run.inputs)
         if not given:
             return requirements

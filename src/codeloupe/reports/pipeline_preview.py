@@ -169,7 +169,7 @@ def _gate_text(gate: GatePreview) -> str:
             return f"critic by {who}: {limit}; accepted with {score} after the last attempt"
         case GateKind.REVIEW:
             blocks = f" that fails on {definition.fail_on}" if definition.fail_on else ""
-            return f"review by {gate.agent or 'the offline analysers'}{blocks}: {limit}"
+            return f"review by {gate.agent or ' and '.join(gate.reviewers)}{blocks}: {limit}"
         case _:
             question = f": {definition.prompt}" if definition.prompt else ""
             return f"approval by a person, waits {_time(definition.timeout_seconds)}{question}"

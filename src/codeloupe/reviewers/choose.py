@@ -83,16 +83,20 @@ class ChosenReviewer(Struct, frozen=True):
         return any(agent.limits.tools for agent in self.agents) or self.needs_whole_tree
 
 
+def named_reviewers(settings: Settings) -> tuple[str, ...]:
+    """Return the reviewers that the settings name."""
+    if settings.lanes == ("offline",):
+        return ("offline",)
+    return tuple(dict.fromkeys(settings.reviewers or (settings.reviewer_type,)))
+
+
 async def choose_reviewers(
     settings: Settings, calls: AgentCalls | None = None, *, needs_agent: bool = False
 ) -> tuple[ChosenReviewer, ...]:
     """Who would review, at least one; with `needs_agent` agents that cannot be used stay, and to ask them fails."""
     calls = calls or AgentCalls()
-    wanted = settings.reviewers or (settings.reviewer_type,)
-    if settings.lanes == ("offline",):
-        wanted = ("offline",)
     chosen: list[ChosenReviewer] = []
-    for name in dict.fromkeys(wanted):
+    for name in named_reviewers(settings):
         # The model was named for the first reviewer with an agent.
         first = next((one.info.type for one in chosen if one.agents), None)
         match name:

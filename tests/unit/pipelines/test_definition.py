@@ -84,8 +84,9 @@ stages:
 
 
 def bare(stage: StageDefinition) -> StageDefinition:
-    """A stage without the digests of what it was made of."""
-    return replace(stage, parts={}, gates=tuple(replace(gate, digest="") for gate in stage.gates))
+    """A stage without the texts and the digests of what it was made of."""
+    gates = tuple(replace(gate, step_text="", digest="") for gate in stage.gates)
+    return replace(stage, parts={}, step_text="", agent_definition_text="", gates=gates)
 
 
 # The same as it is defined, without what has its default.
@@ -110,7 +111,7 @@ DEFINED = """\
 
 
 # No key of the file, but made of it.
-_MADE = ("parts", "file", "digest", "texts")
+_MADE = ("parts", "file", "digest", "texts", "step_text", "agent_definition_text")
 
 
 def defined(value: Any) -> Any:
@@ -128,6 +129,8 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     loaded = load(tmp_path, WHOLE, critic__md="Be strict.", schema__json='{"type": "object"}')
     assert defined(loaded) == yaml.safe_load(DEFINED)
     assert loaded.stages[1].gates[3].step == tmp_path / "critic.md"
+    assert loaded.stages[1].gates[3].step_text == "Be strict."
+    assert (loaded.stages[0].step_text, loaded.stages[0].agent_definition_text) == ("Do it.\n", "You are careful.\n")
 
 
 def test_a_file_of_four_lines_has_the_defaults_of_the_definition(tmp_path: Path) -> None:

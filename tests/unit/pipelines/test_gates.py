@@ -110,15 +110,9 @@ def test_much_material_is_cut_and_says_so(tmp_path: Path) -> None:
     assert "[and 3,000 more]" in prompt
 
 
-def test_its_own_instructions_take_the_place_of_the_built_in_ones_if_they_can_be_read(tmp_path: Path) -> None:
-    step, agent = tmp_path / "critic.md", said(Json(ANSWER))
-    for content, words in ((None, "no such file"), (b" \n", "is empty"), (b"\xff", "not UTF-8")):
-        if content is not None:
-            step.write_bytes(content)
-        with pytest.raises(PipelineError, match=words):
-            judged(agent, task(tmp_path), replace(GATE, step=step))
-    step.write_text("Look at the sources only.")
-    judged(agent, task(tmp_path), replace(GATE, step=step))
+def test_its_own_instructions_take_the_place_of_the_built_in_ones(tmp_path: Path) -> None:
+    agent = said(Json(ANSWER))
+    judged(agent, task(tmp_path), replace(GATE, step=tmp_path / "critic.md", step_text="Look at the sources only."))
     system = agent.requests[0].system_prompt or ""
     assert system.startswith("Look at the sources only.")
     assert resource("critic") not in system

@@ -350,7 +350,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prompt(request: StageRequest = EMPTY, *, writes: bool = True, **rule: Any) -> str:
-    return build_prompt(request, workspace=Path("/some/work"), writes=writes, artifacts=ArtifactRule(**rule))
+    return build_prompt(request, writes=writes, artifacts=ArtifactRule(**rule))
 
 
 def headings(text: str) -> list[str]:
@@ -379,7 +379,7 @@ def test_the_sections_are_in_order_and_say_everything(files: Path) -> None:
     )
     request = replace(
         EMPTY,
-        prior_artifacts=(Path("/run/research.md"), Path("/run/plan.json")),
+        prior_artifacts=(Path("research.md"), Path("data/plan.json")),
         elicitation_context={"tone": "dry", "notes": "first\nsecond"},
         attempt_history=(AttemptRecord(number=1, critiques=(critique,)), AttemptRecord(number=2)),
     )
@@ -395,7 +395,7 @@ def test_the_sections_are_in_order_and_say_everything(files: Path) -> None:
     expected = (
         "Write a poem.",
         "You are a poet.",
-        "- /run/research.md\n- /run/plan.json",
+        "- research.md\n- data/plan.json",
         "- tone: dry\n- notes:\n      first\n      second",
         "### Attempt 1",
         "- verdict of the critic gate: REWORK, score 55 of 100, confidence 0.75",
@@ -405,7 +405,7 @@ def test_the_sections_are_in_order_and_say_everything(files: Path) -> None:
         "- fix: Write an end.",
         "### Attempt 2",
         "- no reason is known",
-        "- Your working directory: /some/work",
+        "All paths here are relative to it.",
         "must be there when you are done: poem.md",
         "directly in it: *.md, *.json, *.txt, *.yaml, *.yml",
         "- meta.json is checked against a JSON Schema.",
