@@ -35,6 +35,7 @@ _MOST_OUTPUT_CHARACTERS = 6_000
 _MOST_LINE_CHARACTERS = 500
 _MOST_TEXTS = 50
 _MOST_NAMES = 2_000
+_MOST_DIFF_BYTES = 400_000
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 CRITIQUE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -231,8 +232,15 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     """Return the critique of an agent that reads the result of a stage and answers PASS, REWORK or FAIL.
 
     `can_read` is True for an agent with tools. An answer that is not exact is asked for once more; a second one is an
-    error, never a PASS. Raise an AgentError with the cost of all calls.
+    error, never a PASS. Raise an AgentError with the cost of all calls, or PipelineError if the critic would judge only
+    a part of the diff.
     """
+    if not can_read and len(task.diff.encode("utf-8", "surrogatepass")) > _MOST_DIFF_BYTES:
+        what = (
+            f"the diff of attempt {task.attempt} is too large for the critic of {task.stage}, which cannot read files"
+        )
+        hint = "use an agent with tools for the critic, or divide the stage"
+        raise PipelineError(what, stage=task.stage, hint=hint)
     fence = new_fence()
     system, prompt = critic_prompt(gate, task, fence=fence, can_read=can_read)
     question = AgentRequest(
@@ -329,7 +337,7 @@ def _material(task: GateTask, fence: str) -> Iterator[str]:
         yield fenced(fence, "earlier critiques", cut("\n\n".join(critiques), 50_000))
     diff = "(no file was changed)"
     if task.diff.strip():
-        diff = cut(task.diff, 400_000)
+        diff = cut(task.diff, _MOST_DIFF_BYTES)
     yield fenced(fence, "diff", diff)
 
 

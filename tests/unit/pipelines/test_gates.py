@@ -53,13 +53,13 @@ def task(workspace: Path, **more: Any) -> GateTask:
     return GateTask(**{**fields, **more})
 
 
-def judged(agent: ScriptedAgent, asked: GateTask, gate: GateDefinition = GATE) -> Critique:
+def judged(agent: ScriptedAgent, asked: GateTask, gate: GateDefinition = GATE, *, can_read: bool = True) -> Critique:
     caller = AgentCaller()
 
     async def ask(request: AgentRequest) -> AgentResult:
         return await caller.call(request, agent=agent, emit=lambda _event: None)
 
-    return asyncio.run(critic_gate(gate, asked, ask=ask, can_read=True))
+    return asyncio.run(critic_gate(gate, asked, ask=ask, can_read=can_read))
 
 
 def said(*steps: AgentStep, cost_usd: float | None = 0.5) -> ScriptedAgent:
@@ -108,6 +108,15 @@ def test_much_material_is_cut_and_says_so(tmp_path: Path) -> None:
     assert len(prompt) < 1_000_000
     assert prompt.count("[cut: ") == 3
     assert "[and 3,000 more]" in prompt
+
+
+def test_a_critic_that_cannot_read_files_does_not_judge_a_part_of_a_diff(tmp_path: Path) -> None:
+    agent = said(Json(ANSWER))
+    asked = task(tmp_path, diff="x" * 400_001)
+    with pytest.raises(PipelineError, match="too large for the critic of write, which cannot read files"):
+        judged(agent, asked, can_read=False)
+    assert not agent.requests
+    assert judged(agent, asked).verdict is PASS
 
 
 def test_its_own_instructions_take_the_place_of_the_built_in_ones(tmp_path: Path) -> None:
