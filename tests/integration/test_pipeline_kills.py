@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -210,7 +210,8 @@ def test_an_answer_is_recorded_before_its_files_are_stored(
     cast = Cast({"write": [writing({"a.md": "a"})]})
     given = options(cast, tmp_path / "state")
 
-    async def dying(_store: GitWorkspaceStore, _directory: Path) -> None:
+    async def dying(_store: GitWorkspaceStore, _directory: Path, *, artifacts: Collection[str]) -> None:
+        assert artifacts == ("a.md",)
         raise Killed
 
     with AgentCalls(state_directory=tmp_path / "state", database=url) as calls:
