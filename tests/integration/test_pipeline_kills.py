@@ -210,7 +210,7 @@ def test_an_answer_is_recorded_before_its_files_are_stored(
     cast = Cast({"write": [writing({"a.md": "a"})]})
     given = options(cast, tmp_path / "state")
 
-    async def dying(_store: GitWorkspaceStore, _directory: Path) -> None:
+    async def dying(_store: GitWorkspaceStore, _directory: Path, **_more: object) -> None:
         raise Killed
 
     with AgentCalls(state_directory=tmp_path / "state", database=url) as calls:
