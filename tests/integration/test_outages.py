@@ -1,6 +1,7 @@
-"""A shared database that cannot be reached for longer than the patience: no paid answer is lost or paid for again."""
+"""A database that cannot store answers for longer than the patience: no paid answer is lost or paid for again."""
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from codeloupe.agents.calls.caller import AgentCaller
+from codeloupe.calls import AgentCalls
 from codeloupe.config.schema import Settings
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, DatabaseReachable, DatabaseUnreachable
@@ -19,6 +21,7 @@ from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.ledger import Asked, DatabaseLedger, content_key
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.spool import SpooledLedger, open_spool, spooled_answers
+from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import ScriptedAgent, Text
 from tests.endings import comes_to_pass, ends_soon
@@ -216,3 +219,35 @@ def test_a_runtime_spools_answers_and_its_successor_pays_nothing(server: Postgre
     server.start()
     assert asyncio.run(ask()).from_ledger
     assert len(agent.requests) == 1
+
+
+def test_an_answer_that_a_locked_file_cannot_store_is_stored_beside_it(tmp_path: Path) -> None:
+    def locked(_request: AgentRequest) -> Text:
+        lock.execute("BEGIN IMMEDIATE")
+        return Text("paid for")
+
+    agent = ScriptedAgent([locked])
+    file = tmp_path / "codeloupe.sqlite3"
+
+    def ask() -> AgentResult:
+        """Ask in a process of its own, as far as the database can tell."""
+        with (
+            SqliteDatabase(file, busy_timeout_seconds=0.1) as database,
+            AgentCalls([agent], state_directory=tmp_path, database=database) as calls,
+        ):
+            caller = calls.caller(Settings(), key_of=key_of, watch_files=None)
+            asked = request(prompt="a question", tools=(), working_dir=tmp_path)
+            return asyncio.run(caller.call(asked, agent=agent, emit=lambda _event: None))
+
+    with SqliteDatabase(file) as made:
+        made.select("SELECT 1")
+    lock = sqlite3.connect(file, isolation_level=None)
+    first = ask()
+    assert (first.output, first.stored, spooled_answers(made, tmp_path)) == ("paid for", True, 1)
+    assert ask().from_ledger
+    lock.execute("ROLLBACK")
+    lock.close()
+    assert ask().from_ledger
+    assert (spooled_answers(made, tmp_path), len(agent.requests)) == (0, 1)
+    with made:
+        assert made.select("SELECT count(*) FROM results") == [(1,)]

@@ -1,8 +1,9 @@
-"""The spool: answers on the disk of this machine while the shared database cannot store them.
+"""The spool: answers on the disk of this machine while the database cannot store them.
 
 An answer that was paid for is on a disk before it is used: in the database or, while that cannot store it, in the
-spool. The spool is a ledger in a SQLite file, one for each database. It is emptied as soon as the database is back, by
-any process of this machine that uses the database.
+spool. A server may be unreachable, and a file may be locked by another process. The spool is a ledger in a SQLite file,
+one for each database. It is emptied as soon as the database is back, by any process of this machine that uses the
+database.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ def open_spool(database: Database, state_directory: Path) -> DatabaseLedger:
 
 def spooled_answers(database: Database, state_directory: Path) -> int:
     """Return the number of answers that a database does not have yet. Raise StoreError."""
-    if not database.is_shared:
-        return 0
     spool = open_spool(database, state_directory)
     if not spool.database.is_made():
         return 0
@@ -47,7 +46,7 @@ def spooled_answers(database: Database, state_directory: Path) -> int:
 
 
 class SpooledLedger:
-    """The ledger in a shared database, with a spool. Methods raise StoreError.
+    """The ledger in a database, with a spool. Methods raise StoreError.
 
     `last_event` is the newest change for the user: an outage with the number of spooled answers, or its end.
     """
@@ -82,7 +81,9 @@ class SpooledLedger:
         self._ledger.renew(key, lease_seconds=lease_seconds)
 
     def release(self, key: str) -> None:
-        """End our claim without a result. During an outage, the claim expires instead."""
+        """End our claim without a result. During an outage, the claim expires or ends with the outage instead."""
+        if isinstance(self.last_event, DatabaseUnreachable):
+            return
         with self._ledger.database.once():
             self._ledger.release(key)
 
