@@ -29,7 +29,7 @@ from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database, Ledger
 from codeloupe.store.ledger import CALL_VERSION, Asked, DatabaseLedger, content_key, is_repeatable
 from codeloupe.store.spending import SpendingCounter
-from codeloupe.store.spool import SpooledLedger, open_spool
+from codeloupe.store.spool import SpooledLedger
 from codeloupe.store.sqlite import state_directory
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     def _open_ledger(self, settings: Settings) -> Ledger:
         ledger = DatabaseLedger(self.database, max_gb=settings.ledger_max_gb)
-        self._spooled = SpooledLedger(ledger, open_spool(self.database, self.state_directory))
+        self._spooled = SpooledLedger(ledger, self.state_directory)
         return self._spooled
 
     def __exit__(self, *_: object) -> None:

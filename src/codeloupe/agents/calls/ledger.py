@@ -69,6 +69,7 @@ class LedgerCalls:
         paid = partial(saved_once_answered, ask_and_store, is_answered=is_answered)
         try:
             if since is None:
+                await in_thread(self._ledger.open)
                 return await paid()
             known = await in_thread(lambda: self._get(key, since=since))
             if known is not None:
