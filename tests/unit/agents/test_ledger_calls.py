@@ -24,6 +24,7 @@ from codeloupe.store.ledger import Asked, DatabaseLedger, content_key, is_repeat
 from codeloupe.store.spending import SpendingCounter
 from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
+from tests.rows import each
 from tests.unit.agents.samples import made_up_token, overloaded, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 
@@ -367,6 +368,18 @@ def test_a_fresh_call_that_is_continued_does_not_pay_for_its_own_answer_again(tm
     # The answer of before the request does not count; the one that the first attempt has stored does.
     assert [asyncio.run(ask(fresh=True, fresh_since=asked_at)) for _ in range(2)] == ["new", "new"]
     assert asyncio.run(ask(fresh=True)) == "never"
+
+
+@pytest.mark.program
+@each("fresh", [False, True])
+def test_nothing_is_paid_for_if_no_answer_can_be_stored(tmp_path: Path, fresh: bool) -> None:
+    agent = ScriptedAgent([Text("paid for")])
+    (tmp_path / "file").touch()
+    with AgentCalls([agent], state_directory=tmp_path / "file") as calls:
+        caller = calls.caller(Settings(), key_of=key_of, watch_files=None, fresh=fresh)
+        with pytest.raises(StoreError, match="cannot create the database"):
+            asyncio.run(caller.call(request(), agent=agent, emit=print))
+    assert agent.requests == ()
 
 
 @pytest.mark.program
