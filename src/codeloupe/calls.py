@@ -29,12 +29,12 @@ from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database, Ledger
 from codeloupe.store.ledger import CALL_VERSION, Asked, DatabaseLedger, content_key, is_repeatable
 from codeloupe.store.spending import SpendingCounter
+from codeloupe.store.spool import SpooledLedger
 from codeloupe.store.sqlite import state_directory
 
 if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
     from codeloupe.agents.calls.shared import RequestLimits, SharedCalls
-    from codeloupe.store.spool import SpooledLedger
 
 
 async def _watch(directory: Path) -> ChangedFiles:
@@ -214,11 +214,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
 
     def _open_ledger(self, settings: Settings) -> Ledger:
         ledger = DatabaseLedger(self.database, max_gb=settings.ledger_max_gb)
-        if not self.database.is_shared:
-            return ledger
-        from codeloupe.store.spool import SpooledLedger, open_spool  # noqa: PLC0415 - not without a server
-
-        self._spooled = SpooledLedger(ledger, open_spool(self.database, self.state_directory))
+        self._spooled = SpooledLedger(ledger, self.state_directory)
         return self._spooled
 
     def __exit__(self, *_: object) -> None:

@@ -1,6 +1,7 @@
-"""A shared database that cannot be reached for longer than the patience: no paid answer is lost or paid for again."""
+"""A database that cannot store answers for longer than the patience: no paid answer is lost or paid for again."""
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from codeloupe.agents.calls.caller import AgentCaller
+from codeloupe.calls import AgentCalls
 from codeloupe.config.schema import Settings
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, DatabaseReachable, DatabaseUnreachable
@@ -19,6 +21,7 @@ from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.ledger import Asked, DatabaseLedger, content_key
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.spool import SpooledLedger, open_spool, spooled_answers
+from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import ScriptedAgent, Text
 from tests.endings import comes_to_pass, ends_soon
@@ -48,8 +51,7 @@ class Process:
 
     def __init__(self, url: str, home: Path) -> None:
         self.database = PostgresDatabase(url, patience_seconds=PATIENCE_SECONDS)
-        self.spool = open_spool(self.database, home)
-        self.ledger = SpooledLedger(DatabaseLedger(self.database), self.spool, retry_seconds=RETRY_SECONDS)
+        self.ledger = SpooledLedger(DatabaseLedger(self.database), home, retry_seconds=RETRY_SECONDS)
         self.events: list[AgentEvent] = []
         self._folder = Path(__file__).parent
         self._caller = AgentCaller(ledger=self.ledger, key_of=key_of)
@@ -102,14 +104,14 @@ def test_an_answer_of_an_outage_is_stored_locally_and_moved_afterwards(
         (line,) = process.changes()
         assert line.startswith("database unreachable since ")
         assert line.endswith(", 1 answer stored locally")
-        # The same process and the next one find it although the database is still unreachable.
-        with Process(server.url, tmp_path) as another:
-            for one in (process, another):
-                assert one.ask(agent, "a question")[0].from_ledger
+        # The same process finds it although the database is still unreachable. The next one does not pay again.
+        assert process.ask(agent, "a question")[0].from_ledger
+        with Process(server.url, tmp_path) as another, pytest.raises(StoreUnavailable):
+            another.ask(agent, "a question")
         assert len(agent.requests) == 1
         server.start()
         assert comes_to_pass(lambda: isinstance(process.ledger.last_event, DatabaseReachable))
-        assert (process.stored(), process.spool.count()) == (1, 0)
+        assert (process.stored(), process.ledger.spool.count()) == (1, 0)
         assert process.ask(agent, "a question")[0].from_ledger
         assert process.changes()[1:] == ["database reachable again; 1 answer stored"]
     assert len(agent.requests) == 1
@@ -120,12 +122,13 @@ def test_an_answer_of_an_outage_is_stored_locally_and_moved_afterwards(
 def test_the_next_process_moves_answers_with_its_first_use(server: PostgresServer, tmp_path: Path) -> None:
     with Process(server.url, tmp_path) as process:
         process.ask(answer_during_outage(server), "a question")
-    assert spooled_answers(process.database, tmp_path) == 1
     server.start()
+    with process.database:
+        assert spooled_answers(process.database, tmp_path) == 1
     with Process(server.url, tmp_path) as later:
         agent = ScriptedAgent([Text("another")])
         assert later.ask(agent, "a question", "another question")[0].output == "paid for"
-        assert (later.stored(), later.spool.count()) == (2, 0)
+        assert (later.stored(), later.ledger.spool.count()) == (2, 0)
         assert later.changes() == ["database reachable again; 1 answer stored"]
     assert len(agent.requests) == 1
 
@@ -147,7 +150,7 @@ def test_a_full_disk_of_the_server_costs_no_answer(server: PostgresServer, tmp_p
         assert line.startswith("database cannot store answers since ")
         assert line.endswith(", 2 answers stored locally")
         connection.execute("DROP TRIGGER full_disk ON codeloupe.results")
-        assert comes_to_pass(lambda: process.spool.count() == 0)
+        assert comes_to_pass(lambda: process.ledger.spool.count() == 0)
         assert process.stored() == 2
 
 
@@ -175,17 +178,18 @@ def test_an_answer_that_is_not_json_is_not_spooled(server: PostgresServer, tmp_p
     with Process(server.url, tmp_path) as process:
         with pytest.raises(StoreError, match="not valid JSON"):
             process.ledger.put("k", result(structured={1, 2}))
-        assert process.spool.count() == 0
+        assert process.ledger.spool.count() == 0
         assert process.changes() == []
 
 
-def test_the_spool_of_a_database_does_not_depend_on_its_password(tmp_path: Path) -> None:
-    places = set[str]()
-    for password in ("", ":old", ":new"):
-        places.add(open_spool(PostgresDatabase(f"postgresql://u{password}@h/x"), tmp_path).database.name)
-    other = open_spool(PostgresDatabase("postgresql://u@h/y"), tmp_path).database.name
-    assert len(places) == 1
-    assert other not in places
+def test_the_spool_of_a_database_is_the_same_under_every_address(
+    postgres_url: str, other_postgres_url: str, tmp_path: Path
+) -> None:
+    names: list[str] = []
+    for url in (postgres_url, postgres_url.replace("postgresql://", "postgres://"), other_postgres_url):
+        with PostgresDatabase(url) as database:
+            names.append(open_spool(database, tmp_path).database.name)
+    assert names[0] == names[1] != names[2]
 
 
 def test_spooled_answers_are_shown(server: PostgresServer, tmp_path: Path, home: Path) -> None:
@@ -216,3 +220,35 @@ def test_a_runtime_spools_answers_and_its_successor_pays_nothing(server: Postgre
     server.start()
     assert asyncio.run(ask()).from_ledger
     assert len(agent.requests) == 1
+
+
+def test_an_answer_that_a_locked_file_cannot_store_is_stored_beside_it(tmp_path: Path) -> None:
+    def locked(_request: AgentRequest) -> Text:
+        lock.execute("BEGIN IMMEDIATE")
+        return Text("paid for")
+
+    agent = ScriptedAgent([locked])
+    file = tmp_path / "codeloupe.sqlite3"
+
+    def ask() -> AgentResult:
+        """Ask in a process of its own, as far as the database can tell."""
+        with (
+            SqliteDatabase(file, busy_timeout_seconds=0.1) as database,
+            AgentCalls([agent], state_directory=tmp_path, database=database) as calls,
+        ):
+            caller = calls.caller(Settings(), key_of=key_of, watch_files=None)
+            asked = request(prompt="a question", tools=(), working_dir=tmp_path)
+            return asyncio.run(caller.call(asked, agent=agent, emit=lambda _event: None))
+
+    with SqliteDatabase(file) as made:
+        made.select("SELECT 1")
+    lock = sqlite3.connect(file, isolation_level=None)
+    first = ask()
+    assert (first.output, first.stored, spooled_answers(made, tmp_path)) == ("paid for", True, 1)
+    assert ask().from_ledger
+    lock.execute("ROLLBACK")
+    lock.close()
+    assert ask().from_ledger
+    assert (spooled_answers(made, tmp_path), len(agent.requests)) == (0, 1)
+    with made:
+        assert made.select("SELECT count(*) FROM results") == [(1,)]

@@ -224,3 +224,25 @@ def test_an_answer_is_recorded_before_its_files_are_stored(
         ended = asyncio.run(resume_run("r", options=given, calls=calls))
     assert (ended.state, cast.calls) == (StageState.COMPLETED, ["write"])
     assert ended.stage("write").attempts[0].files_changed == ("a.md",)
+
+
+def test_an_answered_attempt_is_found_under_another_address_of_its_database(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    cast = Cast({"write": [writing({"a.md": "a"})]})
+    given = options(cast, tmp_path / "state")
+
+    async def dying(_store: GitWorkspaceStore, _directory: Path, **_more: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GitWorkspaceStore, "keep", dying)
+        # A process that was killed records nothing about its end.
+        patch.setattr(Engine, "_record_stop", lambda _engine, _error: None)
+        with AgentCalls(state_directory=tmp_path / "state", database=postgres_url) as calls, pytest.raises(Killed):
+            asyncio.run(Pipeline.load(file).run(options=given, run_id="r", calls=calls))
+    another = postgres_url.replace("postgresql://", "postgres://")
+    with AgentCalls(state_directory=tmp_path / "state", database=another) as calls:
+        ended = asyncio.run(resume_run("r", options=given, calls=calls))
+    assert (ended.state, cast.calls) == (StageState.COMPLETED, ["write"])

@@ -35,7 +35,8 @@ def test_two_hundred_calls_with_a_limit_of_ten_make_ten_and_never_more_than_five
     agent = ScriptedAgent([Delay(0.02, Text("an answer"))])
 
     async def run() -> list[AgentResult | BaseException]:
-        async with Runtime(Settings(max_requests=10, concurrency=5), agents=[agent]) as runtime:
+        settings = Settings(max_requests=10, concurrency=5)
+        async with Runtime(settings, agents=[agent], state_directory=tmp_path / "state") as runtime:
             ended = await ask_many(runtime, tmp_path, 200)
             assert runtime.spent.requests == 10
             return ended
@@ -65,7 +66,8 @@ def test_tokens_and_money_pass_their_limit_by_less_than_one_answer_at_any_concur
 
     async def spent(**limits: Any) -> codeloupe.Spent:
         agent = scripted(usd_each=4e-6)
-        async with Runtime(Settings(concurrency=10, **limits), agents=[agent]) as runtime:
+        settings = Settings(concurrency=10, **limits)
+        async with Runtime(settings, agents=[agent], state_directory=tmp_path / "state") as runtime:
             await ask_many(runtime, tmp_path, 60)
             return runtime.spent
 

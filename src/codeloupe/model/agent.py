@@ -249,7 +249,7 @@ class FellBack(EventBase, frozen=True):
 
 
 class DatabaseUnreachable(EventBase, frozen=True):
-    """The shared database cannot store answers. `answers` of them are stored on this machine.
+    """The database cannot store answers. `answers` of them are stored on this machine.
 
     They are moved to the database as soon as it can store them. `reason` says why it cannot. `is_reached` is true for
     a database that responds and cannot store anything, for example because its disk is full.
@@ -269,7 +269,7 @@ class DatabaseUnreachable(EventBase, frozen=True):
 
 
 class DatabaseReachable(EventBase, frozen=True):
-    """The shared database can store answers again. It now has the `answers` that were stored on this machine."""
+    """The database can store answers again. It now has the `answers` that were stored on this machine."""
 
     answers: int
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from codeloupe.pipelines.execution import execute_stage, failure_usage
 from codeloupe.pipelines.recovery import Action, failed_try
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
 from codeloupe.system.directories import temporary_directory
+from codeloupe.system.process import saved_once_answered
 
 _log = logging.getLogger(__name__)
 _MOST_NOTES = 50
@@ -50,9 +52,12 @@ class Attempts(StageWork):
     """Makes the attempts of one stage."""
 
     async def execute(self, action: Action) -> None:
-        """Call the stage's agent, and save its answer or its failure."""
+        """Call the stage's agent, and save its answer or its failure. An answer that has arrived is always saved."""
         self._start(action)
         answers: list[AgentResult] = []
+        await saved_once_answered(partial(self._execute, action, answers), is_answered=lambda: bool(answers))
+
+    async def _execute(self, action: Action, answers: list[AgentResult]) -> None:
         workspace: Path | None = None
         try:
             workspace = await self._ready_workspace(action)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -11,12 +12,13 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import SpendingLimits
 from codeloupe.agents.calls.limiter import Timing
-from codeloupe.calls import StageKeys, trust_of
+from codeloupe.calls import AgentCalls, StageKeys, trust_of
 from codeloupe.engine import review
-from codeloupe.errors import BudgetExhausted, PipelineError, RateLimited
+from codeloupe.errors import BudgetExhausted, PipelineError, RateLimited, StoreError
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model import pipeline
 from codeloupe.model.agent import AgentRequest, AgentResult, AttemptStarted, PermissionMode
+from codeloupe.model.events import AgentActivity
 from codeloupe.model.finding import Severity
 from codeloupe.model.limits import QuotaWait
 from codeloupe.model.pipeline import AttemptRecord, GateDefinition, GateKind, StageDefinition, StageRecord
@@ -147,23 +149,25 @@ class Context:
         return await self._call(stage.name, asked, self.agents.chain(gate.agent or stage.agent))
 
     async def _call(self, stage: str, asked: AgentRequest, agents: Sequence[Agent]) -> AgentResult:
-        def count(event: object) -> None:
-            # Each request is saved when it is sent, so that it counts even if this process dies.
-            if isinstance(event, AttemptStarted):
-                record = self.state.stage(stage)
-                self.state.put(replace(record, unanswered=record.unanswered + 1))
-
         payable = asked
         if not all(agent.limits.budget for agent in agents):
             # An agent that cannot stop at a limit is not given one; ours is checked between calls.
             payable = replace(asked, max_budget_usd=None)
         try:
-            return await self._caller.call(payable, agent=agents, emit=count)
+            return await self._caller.call(payable, agent=agents, emit=partial(self._count, stage))
         except BudgetExhausted as error:
             if error.attempts and error.cost_usd is None:
                 # It stopped at its limit without reporting its cost, which is then at least that limit.
                 error.cost_usd = asked.max_budget_usd
             raise
+
+    def _count(self, stage: str, event: object) -> None:
+        """Save a request of a stage when it is sent, so that it counts even if this process dies."""
+        if isinstance(event, AgentActivity):
+            event = event.event
+        if isinstance(event, AttemptStarted):
+            record = self.state.stage(stage)
+            self.state.put(replace(record, unanswered=record.unanswered + 1))
 
     async def judge(self, stage: StageDefinition, gate: GateDefinition, task: GateTask) -> pipeline.Critique:
         """Return the verdict of a gate. Raise CodeloupeError if it could not decide."""
@@ -173,9 +177,17 @@ class Context:
         if gate.kind is GateKind.CRITIC:
             can_read = all(agent.limits.tools for agent in self.agents.chain(gate.agent or stage.agent))
             return await critic_gate(gate, task, ask=partial(self._ask_critic, stage, gate), can_read=can_read)
-        return await review_gate(task, partial(self._review, gate, task, usd))
+        calls = self._of_reviews.part(self.agents.settings, SpendingLimits(max_usd=usd))
+        try:
+            return await review_gate(task, partial(self._review, gate, task, calls))
+        except BaseException:  # what was spent counts, whatever ended the review, also a cancellation
+            record = self.state.stage(stage.name)
+            # The caller gets the first error.
+            with suppress(StoreError):
+                self.state.put(replace(record, unanswered=0, lost=record.lost.plus(calls.spent.usage)))
+            raise
 
-    async def _review(self, gate: GateDefinition, task: GateTask, usd: float | None) -> Review:
+    async def _review(self, gate: GateDefinition, task: GateTask, calls: AgentCalls) -> Review:
         usual = self.agents.settings
         fail_on = usual.fail_on
         if gate.fail_on:
@@ -190,7 +202,6 @@ class Context:
             fail_on=fail_on,
             experts=gate.experts or usual.experts,
         )
-        calls = self._of_reviews.part(usual, SpendingLimits(max_usd=usd))
         root = self.files.of_stage(task.stage) / "review"
         async with self.workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
             try:
@@ -203,6 +214,7 @@ class Context:
                         calls=calls,
                         # The analysers never replace an agent: `offline` must be asked for by name.
                         needs_agent=True,
+                        emit=partial(self._count, task.stage),
                     )
             except TimeoutError as error:
                 what = f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s"
@@ -217,7 +229,8 @@ class Context:
         if found.complete or not messages:
             return
         agent, seconds = self._caller.longest_pause() or ("none", None)
-        raise RateLimited(messages[0], agent=agent, retry_after_seconds=seconds)
+        # Its requests are counted with those of the whole review.
+        raise RateLimited(messages[0], agent=agent, retry_after_seconds=seconds, attempts=0)
 
     async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> pipeline.Approval | None:
         """Return the decision of a person about a stage that waits, or None if there is none in time."""

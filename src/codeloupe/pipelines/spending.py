@@ -38,7 +38,13 @@ def spending_of(definition: PipelineDefinition, run: RunRecord, settings: Settin
         max_usd=min(limits, default=None),
         max_tokens=settings.max_tokens,
         max_requests=settings.max_requests,
-        spent=Spent(used.cost_usd, used.input_tokens + used.output_tokens, used.requests, used.unknown_costs),
+        spent=Spent(
+            usd=used.cost_usd,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            requests=used.requests,
+            unknown_costs=used.unknown_costs,
+        ),
     )
 
 

@@ -6,6 +6,7 @@ StoreError.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -73,6 +74,12 @@ class Database(Protocol):
         """The file, or the address without a password."""
 
     @property
+    def identity(self) -> str:
+        """The id that the database was created with, which is the same under every address. Raise StoreError."""
+        ((identity,),) = self.select("SELECT id FROM identity")
+        return str(identity)
+
+    @property
     def up_since(self) -> float:
         """Return when the server was started, in seconds since 1970; 0 for a file."""
 
@@ -123,6 +130,12 @@ class Database(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
+def short_identity(database: Database) -> str:
+    """Return a word for the names of a database's files, the same under every address. Raise StoreError."""
+    identity = database.persist(lambda: database.identity)
+    return hashlib.sha256(identity.encode()).hexdigest()[:12]
+
+
 class _InDatabase(Protocol):
     @property
     def database(self) -> Database: ...
@@ -147,6 +160,9 @@ class Ledger(Protocol):
     """
 
     last_event: DatabaseUnreachable | DatabaseReachable | None
+
+    def open(self) -> None:
+        """Make sure that answers can be stored, before one is paid for."""
 
     def get(self, key: str, *, since: float = ...) -> AgentResult | None:
         """Return a finished call that was stored `since` a time, by default at any time, or None."""

@@ -131,6 +131,12 @@ class DatabaseLedger:
         self._missed: set[str] = set()
 
     @persistent
+    def open(self) -> None:
+        """Raise StoreError if the database cannot be opened."""
+        with self.database.reading():
+            pass
+
+    @persistent
     def get(self, key: str, *, since: float = 0.0) -> AgentResult | None:
         """Return a finished call, marked as `from_ledger`, or None if there is none that was stored `since` then."""
         statement = "SELECT payload FROM results WHERE key = ? AND created_at >= ?"

@@ -7,13 +7,13 @@ deleted at any time while no process works on the run.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from codeloupe.errors import RunBusy, StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
 from codeloupe.store.blobs import digest_of, lock_blob, put_blob, read_blob, remove_unused_blobs
-from codeloupe.store.interface import Connection, Content, Database, persistent
+from codeloupe.store.interface import Connection, Content, Database, persistent, short_identity
 from codeloupe.store.leases import Lease, read_lease, release_lease, renew_lease, take_lease
 from codeloupe.store.owner import Owner
 from codeloupe.store.records import pack, to_json, unpack
@@ -80,13 +80,9 @@ class DatabaseRunStore:
 
     def __init__(self, database: Database, directory: Path, *, lease_seconds: float = 45.0) -> None:
         self.database = database
-        folder = RUNS_DIRECTORY
-        if database.is_shared:
-            # Two databases may have runs of the same name.
-            folder = f"{RUNS_DIRECTORY}-{hashlib.sha256(database.name.encode()).hexdigest()[:12]}"
-        self._root = directory.absolute() / folder
+        self._state_directory = directory.absolute()
         self._host = socket.gethostname()
-        self.home = f"{self._host} {directory.absolute()}"
+        self.home = f"{self._host} {self._state_directory}"
         self._lease_seconds = lease_seconds
         self._held: dict[str, str] = {}
 
@@ -94,6 +90,15 @@ class DatabaseRunStore:
     def name(self) -> str:
         """The file of the database, or its address without a password."""
         return self.database.name
+
+    @cached_property
+    def _root(self) -> Path:
+        """Return the directory of all runs. Raise StoreError."""
+        folder = RUNS_DIRECTORY
+        if self.database.is_shared:
+            # Two databases may have runs of the same name.
+            folder = f"{RUNS_DIRECTORY}-{short_identity(self.database)}"
+        return self._state_directory / folder
 
     def directory(self, run_id: str) -> Path:
         """Return the directory of a run on this machine, which may not exist. Raise RunNotFound."""

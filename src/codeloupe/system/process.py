@@ -169,6 +169,30 @@ async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
     raise cancelled
 
 
+async def saved_once_answered(
+    work: Callable[[], Coroutine[Any, Any, _Result]], *, is_answered: Callable[[], bool]
+) -> _Result:
+    """Do work that waits for an answer and saves it. A cancellation ends it, but not between the answer and its save.
+
+    The cancellation is raised when the work has ended.
+    """
+    task = asyncio.ensure_future(work())
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        if not is_answered():
+            task.cancel()
+        await uninterrupted(_ended(task))
+        raise
+    return task.result()
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.exception()  # looked at, so that asyncio does not log it as lost
+
+
 class Child:
     """A started program in a session of its own; `takers` get its outputs. Making one raises OSError or ValueError.
 

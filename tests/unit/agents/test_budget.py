@@ -45,7 +45,7 @@ async def test_without_limits_everything_may_be_spent_and_is_counted() -> None:
     await asyncio.gather(*(spend(limits, cost(2.0, 10)) for _ in range(20)))
     limits.check(agent="scripted")
     assert virtual_clock() == 1.0
-    assert limits.spent == Spent(usd=40.0, tokens=200, requests=20)
+    assert limits.spent == Spent(usd=40.0, input_tokens=200, requests=20)
 
 
 @each(
@@ -186,7 +186,7 @@ class TestWhatIsNotToldOrFails:
         dear = Crashed("it crashed", agent="scripted")
         dear.cost_usd, dear.usage = 0.7, TokenUsage(input_tokens=5, output_tokens=6)
         for error, spent in (
-            (dear, Spent(usd=0.7, tokens=11, requests=1)),
+            (dear, Spent(usd=0.7, input_tokens=5, output_tokens=6, requests=1)),
             (rate_limited(), Spent(requests=1)),
             (NotInstalled("not here", agent="scripted"), Spent()),
             (Crashed("it crashed", agent="scripted"), Spent(requests=1, unknown_costs=1)),

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,10 @@ from codeloupe.model.agent import AgentEvent, AgentFinished, AgentRequest, Agent
 from codeloupe.model.ports import Agent
 from codeloupe.store.interface import Ledger
 from codeloupe.store.ledger import Asked, DatabaseLedger, content_key, is_repeatable
+from codeloupe.store.spending import SpendingCounter
 from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
+from tests.rows import each
 from tests.unit.agents.samples import made_up_token, overloaded, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 
@@ -60,7 +63,7 @@ class Run:
 
     async def buy(self, key: str = "key", *, patience_seconds: float = 1000.0) -> AgentResult:
         return await self.calls.answer(
-            key, self.answer, agent="scripted", patience_seconds=patience_seconds, fresh=False
+            key, self.answer, is_answered=lambda: False, agent="scripted", patience_seconds=patience_seconds
         )
 
     async def ask(self, agent: Agent | list[Agent], asked: AgentRequest | None = None) -> AgentResult:
@@ -273,7 +276,9 @@ async def test_a_cancelled_waiter_does_not_end_the_claim_of_another(ours: Run, t
     await asyncio.sleep(1)
     waiting = [
         asyncio.create_task(theirs.buy()),
-        asyncio.create_task(same.answer("key", ours.answer, agent="scripted", patience_seconds=1000.0, fresh=False)),
+        asyncio.create_task(
+            same.answer("key", ours.answer, is_answered=lambda: False, agent="scripted", patience_seconds=1000.0)
+        ),
     ]
     await asyncio.sleep(5)
     for task in waiting:
@@ -299,7 +304,7 @@ async def test_an_answer_that_cannot_be_stored_or_claimed_on_is_used_all_the_sam
     async def buy() -> AgentResult:
         return result("paid for", structured={1, 2, 3})
 
-    answer = await ours.calls.answer("other", buy, agent="scripted", patience_seconds=1.0, fresh=False)
+    answer = await ours.calls.answer("other", buy, is_answered=lambda: True, agent="scripted", patience_seconds=1.0)
     assert not ours.is_claimed("other")
     assert (answer.output, answer.stored) == ("paid for", False)
     assert "could not be stored in the ledger" in answer.notes[0]
@@ -363,3 +368,53 @@ def test_a_fresh_call_that_is_continued_does_not_pay_for_its_own_answer_again(tm
     # The answer of before the request does not count; the one that the first attempt has stored does.
     assert [asyncio.run(ask(fresh=True, fresh_since=asked_at)) for _ in range(2)] == ["new", "new"]
     assert asyncio.run(ask(fresh=True)) == "never"
+
+
+@pytest.mark.program
+@each("fresh", [False, True])
+def test_nothing_is_paid_for_if_no_answer_can_be_stored(tmp_path: Path, fresh: bool) -> None:
+    agent = ScriptedAgent([Text("paid for")])
+    (tmp_path / "file").touch()
+    with AgentCalls([agent], state_directory=tmp_path / "file") as calls:
+        caller = calls.caller(Settings(), key_of=key_of, watch_files=None, fresh=fresh)
+        with pytest.raises(StoreError, match="cannot create the database"):
+            asyncio.run(caller.call(request(), agent=agent, emit=print))
+    assert agent.requests == ()
+
+
+@pytest.mark.program
+def test_an_answer_that_has_arrived_is_stored_although_the_call_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = ScriptedAgent([Text("paid for")])
+    may_end = threading.Event()
+    end = SpendingCounter.end
+
+    async def ask(calls: AgentCalls) -> AgentResult:
+        caller = calls.caller(Settings(), key_of=key_of, watch_files=None)
+        return await caller.call(request(), agent=agent, emit=print)
+
+    async def cancelled(calls: AgentCalls) -> None:
+        loop = asyncio.get_running_loop()
+        is_ending = asyncio.Event()
+
+        def slow_end(counter: SpendingCounter, *given: Any) -> None:
+            loop.call_soon_threadsafe(is_ending.set)
+            may_end.wait()
+            end(counter, *given)
+
+        monkeypatch.setattr(SpendingCounter, "end", slow_end)
+        asking = asyncio.create_task(ask(calls))
+        # The answer has arrived, and its cost is recorded before it is stored.
+        await is_ending.wait()
+        asking.cancel("stop")
+        loop.call_later(0.1, may_end.set)
+        with pytest.raises(asyncio.CancelledError, match="stop"):
+            await asking
+
+    with AgentCalls([agent], state_directory=tmp_path) as calls:
+        asyncio.run(cancelled(calls))
+    monkeypatch.setattr(SpendingCounter, "end", end)
+    with AgentCalls([agent], state_directory=tmp_path) as calls:
+        again = asyncio.run(ask(calls))
+    assert (again.output, again.from_ledger, len(agent.requests)) == ("paid for", True, 1)

@@ -14,6 +14,8 @@ import pytest
 from codeloupe.errors import Crashed, StoreError, UsageError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord, StageState
+from codeloupe.pipelines import execution
+from codeloupe.pipelines.artifacts import Snapshot, snapshot
 from codeloupe.pipelines.run import Pipeline, open_run_store, resume_run
 from codeloupe.store.runs import DatabaseRunStore
 from codeloupe.testing import Hang, Text
@@ -541,3 +543,38 @@ def test_what_cannot_be_accepted_is_named_with_a_way_that_is_open(
     # Without its file, the run continues with the definition that it stored.
     ran.record.file.unlink()
     assert resume(ran, cast).record.state is S.AWAITING_APPROVAL
+
+
+def test_an_answer_that_has_arrived_is_saved_although_the_run_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast = Cast({"write": [writing({"a.md": "a"})]})
+    pipeline = Pipeline.load(write_pipeline(tmp_path / "p", {"name": "write"}))
+
+    async def interrupted() -> None:
+        looks = 0
+        is_looking = asyncio.Event()
+        may_look = asyncio.Event()
+
+        async def slow_snapshot(workspace: Path, *, stage: str) -> Snapshot:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                is_looking.set()
+                await may_look.wait()
+            return await snapshot(workspace, stage=stage)
+
+        monkeypatch.setattr(execution, "snapshot", slow_snapshot)
+        running = asyncio.create_task(pipeline.run(options=options(cast, tmp_path / "state"), run_id="r"))
+        # The agent has answered, and its files are looked at.
+        await is_looking.wait()
+        running.cancel()
+        asyncio.get_running_loop().call_later(0.1, may_look.set)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(interrupted())
+    record = open_run_store(tmp_path / "state").load("r")
+    assert (record.state, len(record.stage("write").attempts)) == (S.INTERRUPTED, 1)
+    again = resume(Ran(record, tmp_path / "state"), cast)
+    assert (again.record.state, cast.calls) == (S.COMPLETED, ["write"])

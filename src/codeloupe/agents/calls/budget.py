@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
 from codeloupe import errors
 from codeloupe.agents.calls.limiter import readable
-from codeloupe.model.agent import AgentRequest, AgentResult, full_prompt
+from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage, Usage, full_prompt
 from codeloupe.model.ports import Clock
 
 # The next request may cost more than the dearest so far, and its tokens more than those: an answer's cost most.
@@ -25,9 +25,26 @@ class Spent(Struct, frozen=True):
     """What went out so far. Requests of unknown cost are counted in `unknown_costs` and not in `usd`."""
 
     usd: float = 0.0
-    tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
     requests: int = 0
     unknown_costs: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of all tokens."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def usage(self) -> Usage:
+        """Return the same as the usage of a review, a stage or a run."""
+        return Usage(
+            requests=self.requests,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost_usd=self.usd,
+            unknown_costs=self.unknown_costs,
+        )
 
 
 class SpendingLimits(Struct, frozen=True, kw_only=True):
@@ -141,7 +158,7 @@ class RunBudget:
         # While no price is known, one request may take all there is.
         usd = self._max_usd if price is None else price
         most = math.inf if request.max_budget_usd is None else request.max_budget_usd
-        return Spent(usd=min(usd, most) if self._max_usd < math.inf else 0.0, tokens=tokens, requests=1)
+        return Spent(usd=min(usd, most) if self._max_usd < math.inf else 0.0, input_tokens=tokens, requests=1)
 
     def expected_usd(self, request: AgentRequest, *, reads: bool) -> float | None:
         """What a request is likely to cost at most, by what all calls have cost; None while no price is known."""
@@ -189,10 +206,11 @@ def cost_of(outcome: object) -> Spent:
     if isinstance(outcome, errors.StoreError) or (isinstance(outcome, errors.AgentError) and not outcome.attempts):
         return Spent()
     usage, usd = getattr(outcome, "usage", None), getattr(outcome, "total_cost_usd", getattr(outcome, "cost_usd", None))
-    tokens = usage.input_tokens + usage.output_tokens if usage else 0
+    used = usage or TokenUsage()
+    spent = Spent(input_tokens=used.input_tokens, output_tokens=used.output_tokens, requests=1)
     if usd is None or not math.isfinite(usd):
-        return Spent(tokens=tokens, requests=1, unknown_costs=int(not isinstance(outcome, UNPAID)))
-    return Spent(usd=max(usd, 0.0), tokens=tokens, requests=1)
+        return replace(spent, unknown_costs=int(not isinstance(outcome, UNPAID)))
+    return replace(spent, usd=max(usd, 0.0))
 
 
 def _sum(first: Spent, second: Spent, *, sign: int = 1) -> Spent:

@@ -235,22 +235,25 @@ class AgentCaller:
             sent, masked = masked_request(request) if self.options.mask_prompts else (request, ())
             log_prompt(sent, agent.name)
 
+            attempts = Attempts(self, agent, sent, emit, is_last=agent is chain[-1])
+
             async def ask() -> AgentResult:
-                result = await self._watched(Attempts(self, agent, sent, emit, is_last=agent is chain[-1]))
+                result = await self._watched(attempts)
                 return masked_result(replace(result, notes=(*result.notes, *self._notes_on_cost(result, sent))))
 
             key = self._key_of(sent, agent) if self._key_of and self._ledger else None
             if key is None or not self._ledger:
                 result = await ask()
             else:
+                since = self.options.fresh_since if self.options.fresh else 0.0
                 patience = min(sent.timeout_seconds, self.budget.deadline - self.timing.clock())
                 result = await self._ledger.answer(
                     key,
                     ask,
+                    is_answered=lambda: attempts.is_answered,
                     agent=agent.name,
                     patience_seconds=patience,
-                    fresh=self.options.fresh,
-                    fresh_since=self.options.fresh_since,
+                    since=since,
                     emit=emit,
                 )
         except CodeloupeError as error:

@@ -1,7 +1,8 @@
 """Paying for an answer once: a call looks into the ledger first, and a claim keeps others from making the same call.
 
 The ledger uses a disk and may wait for other processes, so it runs in a thread. Each of its steps ends even if the call
-is cancelled, because a forgotten claim would block others until it expires.
+is cancelled, because a forgotten claim would block others until it expires. An answer that has arrived is stored even
+if the call is cancelled.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
@@ -19,7 +21,7 @@ from codeloupe.agents.calls.limiter import readable
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentEvent, AgentResult
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.system.process import uninterrupted
+from codeloupe.system.process import saved_once_answered, uninterrupted
 
 if TYPE_CHECKING:
     from codeloupe.store.interface import Ledger
@@ -49,28 +51,33 @@ class LedgerCalls:
         key: str,
         ask: _Ask,
         *,
+        is_answered: Callable[[], bool],
         agent: str,
         patience_seconds: float,
-        fresh: bool,
-        fresh_since: float | None = None,
+        since: float | None = 0.0,
         emit: AgentEventSink = lambda _event: None,
     ) -> AgentResult:
         """Return the stored answer, or make the call and store its answer. Raise as `ask`, StoreError or TimedOut.
 
-        With `fresh`, only an answer that was stored `fresh_since` a time is used.
+        `is_answered` says whether the answer has arrived, although `ask` may still work on it. With `since`, only an
+        answer that was stored `since` a time is used; with None, no stored answer is.
         """
+
+        async def ask_and_store() -> AgentResult:
+            return await self._stored(key, await ask())
+
+        paid = partial(saved_once_answered, ask_and_store, is_answered=is_answered)
         try:
-            if fresh and fresh_since is not None:
-                known = await in_thread(lambda: self._get(key, since=fresh_since))
-                if known is not None:
-                    return known
-            if fresh:
-                return await self._stored(key, await ask())
-            known = await in_thread(lambda: self._get(key))
+            if since is None:
+                await in_thread(self._ledger.open)
+                return await paid()
+            known = await in_thread(lambda: self._get(key, since=since))
             if known is not None:
                 return known
+            if since:
+                return await paid()
             async with self._locks.setdefault(key, asyncio.Lock()):
-                return await self._claimed_answer(key, ask, agent=agent, patience_seconds=patience_seconds)
+                return await self._claimed_answer(key, paid, agent=agent, patience_seconds=patience_seconds)
         finally:
             self._emit_changes(emit)
 
@@ -80,14 +87,14 @@ class LedgerCalls:
             self._emitted = event
             emit(event)
 
-    async def _claimed_answer(self, key: str, ask: _Ask, *, agent: str, patience_seconds: float) -> AgentResult:
+    async def _claimed_answer(self, key: str, paid: _Ask, *, agent: str, patience_seconds: float) -> AgentResult:
         try:
             known = await self._claim_or_find(key, agent=agent, patience_seconds=patience_seconds)
             if known is not None:
                 return known
             renewing = asyncio.create_task(self._renew(key))
             try:
-                return await self._stored(key, await ask())
+                return await paid()
             finally:
                 renewing.cancel()
                 await uninterrupted(asyncio.wait((renewing,)))

@@ -72,7 +72,10 @@ def asked_wait_seconds(error: errors.AgentError) -> float | None:
 
 
 class Attempts:
-    """One call to one agent, which may be the last of its chain, under the limits that it shares with others."""
+    """One call to one agent, which may be the last of its chain, under the limits that it shares with others.
+
+    `is_answered` says whether the agent has answered, although the answer is not checked yet.
+    """
 
     def __init__(
         self, caller: AgentCaller, agent: Agent, request: AgentRequest, emit: AgentEventSink, *, is_last: bool
@@ -86,6 +89,7 @@ class Attempts:
         self.began_at = self.timing.clock()
         self.place = caller.limiter(agent).place(patience_seconds=request.timeout_seconds)
         self.ends_at: float | None = None
+        self.is_answered = False
         self.shared, self.repo, self.has_begun = caller.shared, caller.options.repo, False
 
     def _deadline(self) -> float:
@@ -220,6 +224,7 @@ class Attempts:
                 raise self._timed_out("no time is left for another attempt", 0)
             try:
                 result = await self._run(replace(request, timeout_seconds=left))
+                self.is_answered = True
             except (errors.RateLimited, errors.Overloaded) as error:
                 self._refused(error, shared)
                 raise
