@@ -91,7 +91,6 @@ class Attempts(StageWork):
             wants_approval="",
             quota_until=None,
             started_at=record.started_at or datetime.now(UTC),
-            parts=parts_now(self.stage, self.state.run.inputs),
             outdated=(),
         )
 
@@ -121,7 +120,14 @@ class Attempts(StageWork):
                 self.files.write(self.files.attempt(self.name, action.attempt, attempt.saved_answer), text)
         file = self.files.attempt(self.name, action.attempt, "output.md")
         self.files.write(file, output)
-        return replace(attempt, number=action.attempt, step=action.step, output_file=file, home=self.state.home)
+        return replace(
+            attempt,
+            number=action.attempt,
+            step=action.step,
+            output_file=file,
+            home=self.state.home,
+            parts=parts_now(self.stage, self.state.run.inputs),
+        )
 
     async def _ready_workspace(self, action: Action) -> Path:
         """Return the stage's workspace with the files that this attempt begins with. A checkout is never reset."""

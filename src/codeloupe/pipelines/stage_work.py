@@ -42,7 +42,7 @@ class StageWork:
             # An answer whose files were lost did not fail; if it changed no files, the ledger returns it again.
             if failure.attempt == attempt and failure.kind != model.WORKSPACE_LOST:
                 failures += 1
-        self.context.keys.tell(workspace, tree, failures)
+        self.context.keys.tell(workspace, tree, calls=f"{self.record.retries} {failures}")
 
     def wait_for_quota(self, error: RateLimited) -> None:
         """Save that the stage waits until a quota resets, which does not count as a failure."""

@@ -308,7 +308,8 @@ class RunStore(Protocol):
         """Store the state, new events and files in one transaction; the caller holds the lock.
 
         The same transaction removes the answer that was `answered`, because the state now has its effect. Raise RunBusy
-        if another process holds the lock by now. Then nothing is written.
+        if another process holds the lock by now, and AnswerReplaced if the person has answered again. Then nothing is
+        written.
         """
 
     def load(self, run_id: str) -> RunRecord:
