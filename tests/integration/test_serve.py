@@ -204,9 +204,17 @@ def test_listening_needs_a_password_that_stays_the_same(tmp_path: Path) -> None:
             server.process.send_signal(signal.SIGINT)
             assert server.process.wait(60) == 0, server.logs()
             assert password not in server.logs()
+            assert f"`ssh -N -L {port}:127.0.0.1:{port} {socket.gethostname()}`" in server.logs()
     assert len(urls) == 1
     file = tmp_path / "home" / "serve-password"
     assert file.stat().st_mode & 0o077 == 0
+
+
+def test_without_other_machines_nothing_is_said_about_encryption(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path / "home", "--workers", "1", "--listen", str(port)) as server:
+        assert f"@127.0.0.1:{port}/codeloupe" in server.variable()["CODELOUPE_DATABASE"]
+        assert "encrypted" not in server.logs()
 
 
 @each(
