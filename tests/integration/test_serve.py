@@ -222,6 +222,7 @@ def test_without_other_machines_nothing_is_said_about_encryption(tmp_path: Path)
     [
         (("--workers", "0"), "--workers and --concurrency must be above 0"),
         (("--listen", "nowhere"), "'nowhere' is not an address"),
+        (("--listen", "127.0.0.1,0.0.0.0:5433"), "'127.0.0.1,0.0.0.0:5433' is not an address"),
         (("--listen", "1.2.3.4:99999"), "'1.2.3.4:99999' is not an address"),
         (("--password-file", "x"), "--password-file is for --listen"),
         (("--listen", "5433", "--password-file", "missing"), "cannot read the password in missing"),

@@ -30,7 +30,7 @@ not encrypted: use them in a private network, or listen on 127.0.0.1 and connect
 
 Ctrl-C or SIGTERM stops the workers, then the database. Jobs that were running continue at the next start.
 """
-_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:]+):)?(?P<port>[0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:,\s]+):)?(?P<port>[0-9]{1,5})")
 # Each worker uses about a dozen connections, and each client two.
 _CONNECTIONS = 300
 
