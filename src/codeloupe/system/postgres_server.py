@@ -110,8 +110,8 @@ def _programs_for(data: Path) -> Path:
 class PostgresServer:
     """A server with its data in a directory; `with` starts it and stops it again. The data stays.
 
-    It ends with the thread that started it, so start it in the main thread. Without `durable` nothing is forced to the
-    disk, which is right for tests only. Methods raise StoreError.
+    It ends with the thread that started it, so start it in the main thread. Without `durable`, writes are not flushed
+    to the disk: use that only in tests. Methods raise StoreError.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class PostgresServer:
 
     @property
     def process_id(self) -> int:
-        """Return the number of its first process while it runs, otherwise 0."""
+        """Return its process id, or 0 while it is stopped."""
         return 0 if self._process is None else self._process.pid
 
     @property
@@ -166,7 +166,7 @@ class PostgresServer:
             raise StoreError(f"cannot start the Postgres server in {self.data}: {reason}", hint=_HINT) from error
 
     def stop(self, *, how: signal.Signals = signal.SIGINT) -> None:
-        """End the server and cut its connections. With SIGKILL it ends as in a crash."""
+        """End the server and close its connections. With SIGKILL, it ends as in a crash."""
         process, self._process = self._process, None
         if process is None:
             # The socket and the lock may be those of a server of another process.
@@ -190,7 +190,7 @@ class PostgresServer:
         self.stop()
 
     def _create(self, programs: Path, lock: int) -> None:
-        # Created beside its place, so that a process that is killed leaves no half of a database there.
+        # It is created beside its final folder, so that a killed process does not leave half a database there.
         unfinished = self.data.with_name(f".{self.data.name}.new")
         remove_tree(unfinished)
         who = ("-U", _SUPERUSER, "-E", "UTF8", "--no-locale", "--auth=trust", "--no-sync")
@@ -355,8 +355,8 @@ def _locked(data: Path) -> Iterator[int]:
         while not _try_lock(file.fileno()):
             file.seek(0)
             owner = file.read().strip()
-            # A server that was killed, or whose owner was killed, needs a moment to end. An owner that is this process
-            # itself is not another owner: wait for the rest of the old server.
+            # A server that was killed, or whose owner was killed, needs a moment to end. If the owner is this process,
+            # the lock belongs to the remaining processes of its earlier server.
             is_another = owner != str(os.getpid()) and _is_alive(owner)
             if is_another or time.monotonic() > deadline:
                 process = f"process {owner}" if owner else "another process"
