@@ -27,6 +27,7 @@ _READY_SECONDS = 60.0
 # A worker that ends so soon after its start will end again for the same reason.
 _SHORT_LIFE_SECONDS = 10.0
 _MOST_SHORT_LIVES = 3
+_MOST_FAILED_STARTS = 3
 
 
 class StopSignals:
@@ -88,6 +89,7 @@ class DatabaseService:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
+        self._failed_starts = 0
 
     def start(self, _signals: StopSignals) -> None:
         """Start the server, and create or upgrade its tables."""
@@ -96,10 +98,18 @@ class DatabaseService:
             database.check()
 
     def watch(self) -> None:
-        """Restart the server if it has crashed. The workers wait for it."""
-        if not self._server.is_running:
-            _log.warning("the Postgres server ended unexpectedly; restarting it")
+        """Restart the server if it has crashed; the workers wait for it. Raise StoreError if it fails repeatedly."""
+        if self._server.is_running:
+            self._failed_starts = 0
+            return
+        _log.warning("the Postgres server ended unexpectedly; restarting it")
+        try:
             self._server.start()
+        except StoreError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= _MOST_FAILED_STARTS:
+                raise
+            _log.warning("%s; trying again", error.message)
 
     def stop(self, _signals: StopSignals) -> None:
         """Stop the server."""
