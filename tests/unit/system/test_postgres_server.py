@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -292,6 +293,18 @@ def test_a_user_who_cannot_run_postgres_is_told_why(
     with pytest.raises(StoreError, match="cannot run Postgres: unshare failed: Operation not permitted") as caught:
         PostgresServer(postgres_data).start()
     assert "run it as another user" in caught.value.hint
+
+
+def test_a_broken_program_of_postgres_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "pginstall" / "bin" / "postgres"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho 'libz.so.1 not found' >&2\nexit 127\n")
+    program.chmod(0o755)
+    package = ModuleSpec("package", None, is_package=True)
+    package.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(postgres_server, "find_spec", lambda _name: package)
+    with pytest.raises(StoreError, match="cannot run .*/bin/postgres: libz.so.1 not found"):
+        PostgresServer(tmp_path / "data").start()
 
 
 def test_an_error_quotes_the_log_without_times(postgres_data: Path) -> None:
