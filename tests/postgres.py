@@ -100,8 +100,12 @@ def database_of(postgres_server: str) -> Iterator[str]:
     statement = f"CREATE DATABASE {name} OWNER {_ROLE} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY"
     with psycopg.connect(admin_url_of(postgres_server), autocommit=True) as connection:
         connection.execute(statement.encode())
+        url = postgres_server.replace(f"@/{_TEMPLATE}?", f"@/{name}?")
         try:
-            yield postgres_server.replace(f"@/{_TEMPLATE}?", f"@/{name}?")
+            with psycopg.connect(url, autocommit=True) as created:
+                # A copy of the template has the id of the template.
+                created.execute("UPDATE codeloupe.identity SET id = gen_random_uuid()")
+            yield url
         finally:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 

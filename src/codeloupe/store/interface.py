@@ -73,6 +73,12 @@ class Database(Protocol):
         """The file, or the address without a password."""
 
     @property
+    def identity(self) -> str:
+        """The id that the database was created with, which is the same under every address. Raise StoreError."""
+        ((identity,),) = self.select("SELECT id FROM identity")
+        return str(identity)
+
+    @property
     def up_since(self) -> float:
         """Return when the server was started, in seconds since 1970; 0 for a file."""
 

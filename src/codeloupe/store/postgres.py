@@ -23,6 +23,7 @@ from psycopg.errors import ConnectionFailure
 
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store import without_password
+from codeloupe.store.interface import Database
 from codeloupe.store.postgres_connection import PatientConnection, Session, explained, explanation, parameters_of
 from codeloupe.store.postgres_upgrade import SCHEMA, applied_steps, check_server, upgrade
 from codeloupe.store.schema import SchemaStep, schema_steps
@@ -41,7 +42,7 @@ _TIMES = (
 )
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """The tables on a server, for many machines. The first use connects.
 
     An outage begins with the first failed attempt to reach the server, and ends when the server answers. Until an

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from codeloupe.errors import StoreError
+from codeloupe.store.interface import Database
 from codeloupe.store.schema import SchemaStep, for_sqlite, refuse_newer_schema, schema_steps
 
 _Answer = TypeVar("_Answer")
@@ -111,7 +112,7 @@ def _storable(value: object) -> Any:
     return value
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """A database file, safe between threads and processes. The first use opens it. Failures are StoreErrors."""
 
     # The Monday of the week, in UTC. One damaged time outside the calendar must not prevent the counting of all others.

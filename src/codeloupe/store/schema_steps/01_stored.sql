@@ -1,5 +1,5 @@
 -- The tables that SQLite and Postgres both have, and that `codeloupe store migrate` copies. They are written in the words
--- of Postgres; schema.py lists the two differences. Texts have COLLATE "C" if they are sorted or searched by a prefix.
+-- of Postgres; schema.py lists the differences. Texts have COLLATE "C" if they are sorted or searched by a prefix.
 
 -- The ledger: finished agent calls by their key.
 CREATE TABLE results (

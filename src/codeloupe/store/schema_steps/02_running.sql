@@ -1,4 +1,10 @@
--- The tables that belong to running processes, or to one machine. They are never copied to another database.
+-- The tables that belong to running processes, or to one machine or database. They are never copied to another database.
+
+-- The id of this database; one row. It does not change with the address of the database.
+CREATE TABLE identity (
+    id text PRIMARY KEY
+);
+INSERT INTO identity (id) VALUES (gen_random_uuid());
 
 -- The number of the last review or sweep that was saved; one row.
 CREATE TABLE turns (
