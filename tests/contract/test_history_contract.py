@@ -124,6 +124,16 @@ class TestLists:
         history.prune(PruneRule(keep_last=2))
         assert listed(history) == [identifier(3), identifier(8)]
 
+    def test_the_order_is_that_of_saving_when_the_clock_of_the_database_goes_back(
+        self, history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seconds = iter((2e9, 1e9, 1e9))
+        monkeypatch.setattr(history.database, "clock", lambda: next(seconds))
+        for number in (1, 2):
+            history.save(record(number))
+        history.save_sweep(sweep_record(3))
+        assert listed(history) == [identifier(3), identifier(2), identifier(1)]
+
     def test_a_repository_is_found_by_any_of_its_names_and_no_other_is(self, history: History) -> None:
         history.save(record(1))
         history.save(record(2, repository="path:x"))

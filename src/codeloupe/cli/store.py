@@ -26,7 +26,8 @@ _NOT_VERIFIED = 3
 _MOST_NAMED = 10
 _EPILOG = """\
 Entries that the target already has are not changed, unless --replace is given. After an interruption, run the same
-command again to continue. A database with a table or column that this version does not know is refused.
+command again to continue. A database with a table or column that this version does not know is refused. Damaged entries
+are named and not copied.
 
 A pipeline run that a process is working on is not copied; copy again when it has stopped. Jobs of workers, claims on
 running calls and shared limits are not copied.
@@ -191,9 +192,8 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
     if dry_run:
         lines.append("Nothing was changed.")
     else:
-        lines += ["", f"{'table':<13}  {'rows':>9}  SHA-256 of all rows of the source"]
-        for each in done.sums:
-            lines.append(f"{each.table:<13}  {each.rows:>9,}  {each.digest}")
+        lines += ["", f"{'table':<13}  {'rows':>9}"]
+        lines += [f"{table:<13}  {rows:>9,}" for table, rows in done.rows.items()]
         if done.is_verified:
             lines += ["", "Verified: the target has identical copies of all of this."]
     return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from msgspec import Struct
@@ -21,15 +21,12 @@ from codeloupe.store.sqlite import upgrade
 _TYPES: dict[str, type] = {"bigint": int, "integer": int, "double precision": float, "text": str, "bytea": bytes}
 # The record of applied steps, and the tables of the queue, which procrastinate creates and upgrades itself.
 _NOT_OURS = re.compile("schema_steps|procrastinate_.*|sqlite_.*")
-# The columns of the key come first, in its order.
 _SQLITE_COLUMNS = """
-    SELECT t.name, c.name, c.type, c.pk FROM sqlite_master AS t JOIN pragma_table_xinfo(t.name) AS c
-    WHERE t.type = 'table' ORDER BY t.name, c.pk = 0, c.pk, c.cid
+    SELECT t.name, c.name FROM sqlite_master AS t JOIN pragma_table_xinfo(t.name) AS c WHERE t.type = 'table'
 """
-_SQLITE_REFERENCES = """
-    SELECT t.name, r."from", r."table", r."to", r.on_delete = 'CASCADE'
-    FROM sqlite_master AS t JOIN pragma_foreign_key_list(t.name) AS r WHERE t.type = 'table'
-"""
+# The columns of the key come first, in its order.
+_TABLE = "SELECT name, type, pk FROM pragma_table_info(?) ORDER BY pk = 0, pk, cid"
+_REFERENCES = 'SELECT "from", "table", "to", on_delete FROM pragma_foreign_key_list(?)'
 _POSTGRES_COLUMNS = """
     SELECT t.relname, c.attname FROM pg_catalog.pg_class AS t
     JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace
@@ -75,40 +72,39 @@ class EntryKind(Struct, frozen=True):
 
 def entry_kinds(steps: Sequence[SchemaStep]) -> tuple[EntryKind, ...]:
     """Return the entries of the tables that are copied. An entry comes after those that it refers to."""
+    entries: list[Table] = []
+    parts: dict[str, list[Table]] = {}
     with closing(_new_database(steps)) as connection:
-        columns = connection.execute(_SQLITE_COLUMNS).fetchall()
-        references = connection.execute(_SQLITE_REFERENCES).fetchall()
-    tables: dict[str, Table] = {}
-    owners: dict[str, str] = {}
-    for name in stored_tables(steps):
-        types: dict[str, type] = {}
-        key: list[str] = []
-        for table, column, declared, place_in_key in columns:
-            if table == name:
-                types[column] = _TYPES[declared.lower()]
-            if table == name and place_in_key:
-                key.append(column)
-        others: list[Reference] = []
-        for table, column, to_table, to_column, is_owner in references:
-            if table == name and is_owner:
-                owners[name] = to_table
-            elif table == name:
-                others.append(Reference(column, to_table, to_column))
-        tables[name] = Table(name, types, tuple(key), tuple(others))
-    kinds: list[EntryKind] = []
-    for name, table in tables.items():
-        if name not in owners:
-            parts = [tables[part] for part, owner in owners.items() if owner == name]
-            kinds.append(EntryKind(table, tuple(parts)))
-    return tuple(kinds)
+        for name in stored_tables(steps):
+            table, owner = _read_table(connection, name)
+            if owner:
+                parts.setdefault(owner, []).append(table)
+            else:
+                entries.append(table)
+    return tuple(EntryKind(table, tuple(parts.get(table.name, ()))) for table in entries)
+
+
+def _read_table(connection: sqlite3.Connection, name: str) -> tuple[Table, str]:
+    """Return a table, and the name of the table whose rows its rows belong to, or an empty text."""
+    columns = connection.execute(_TABLE, (name,)).fetchall()
+    types = {column: _TYPES[declared.lower()] for column, declared, _ in columns}
+    key = tuple(column for column, _, place_in_key in columns if place_in_key)
+    owner = ""
+    references: list[Reference] = []
+    for column, to_table, to_column, on_delete in connection.execute(_REFERENCES, (name,)).fetchall():
+        if on_delete == "CASCADE":
+            owner = to_table
+        else:
+            references.append(Reference(column, to_table, to_column))
+    return Table(name, types, key, tuple(references)), owner
 
 
 def check_tables(database: Database, connection: Connection) -> None:
     """Raise StoreError if the database has a table or column that this version does not know, or lacks one."""
     with closing(_new_database(database.steps)) as created:
-        known = _columns(created.execute(_SQLITE_COLUMNS).fetchall())
+        known = _in_words(created.execute(_SQLITE_COLUMNS).fetchall())
     statement = _POSTGRES_COLUMNS if database.is_shared else _SQLITE_COLUMNS
-    found = _columns(connection.execute(statement).fetchall())
+    found = _in_words(connection.execute(statement).fetchall())
     differences = [f"{name} is unknown" for name in sorted(found - known)]
     differences += [f"{name} is missing" for name in sorted(known - found)]
     if differences:
@@ -123,10 +119,10 @@ def _new_database(steps: Sequence[SchemaStep]) -> sqlite3.Connection:
     return connection
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> set[str]:
-    """Return our tables and their columns in words, from rows that begin with both names."""
+def _in_words(columns: Iterable[tuple[str, str]]) -> set[str]:
+    """Return our tables and their columns in words."""
     names: set[str] = set()
-    for table, column, *_ in rows:
+    for table, column in columns:
         if not _NOT_OURS.fullmatch(table):
             names.add(f"the table {table}")
             names.add(f"the column {column} of the table {table}")

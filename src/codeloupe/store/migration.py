@@ -11,9 +11,8 @@ running processes are not copied.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
 
@@ -34,10 +33,6 @@ from codeloupe.store.migration_rows import (
 )
 from codeloupe.store.schema import stored_tables
 
-# The size of a batch. A larger entry has its own batch.
-_BATCH_ENTRIES = 200
-_BATCH_BYTES = 8_000_000
-_SIZE = "size_bytes"
 _RUNS = "runs"
 
 Report = Callable[[int, int], None]
@@ -52,16 +47,8 @@ class _Outcome(Enum):
     DIFFERENT = auto()
 
 
-class TableSum(Struct, frozen=True):
-    """The number of rows of a table of the source, and their digest."""
-
-    table: str
-    rows: int
-    digest: str
-
-
 class Migrated(Struct, frozen=True):
-    """The result of a migration: the number of entries by table, and the rows of the source.
+    """The result of a migration: the number of entries by table, and the number of all rows in the source.
 
     `different` are entries that the target has with other contents. `skipped` are entries and rows that were not
     copied, each with the reason. `notes` are for the user.
@@ -72,7 +59,7 @@ class Migrated(Struct, frozen=True):
     existing: Mapping[str, int]
     different: tuple[str, ...]
     skipped: tuple[str, ...]
-    sums: tuple[TableSum, ...]
+    rows: Mapping[str, int]
     notes: tuple[str, ...]
 
     @property
@@ -127,12 +114,14 @@ class _Migration:
         kinds = entry_kinds(self._source.database.steps)
         total = sum(self._source.count(kind.table.name) for kind in kinds)
         done = 0
-        sums: list[TableSum] = []
+        rows: dict[str, int] = {}
         for kind in kinds:
-            its_sums = _Sums(kind)
-            for names in self._batches(kind):
+            seen: Counter[str] = Counter()
+            names = self._source.batch(kind, ())
+            while names:
                 entries = read_entries(self._source, kind, names)
-                its_sums.add(entries)
+                for entry in entries.values():
+                    seen.update(entry.rows)
                 if has_target:
                     outcomes = self._target.persist(partial(self._copy, kind, entries))
                 else:
@@ -140,38 +129,19 @@ class _Migration:
                 self._count(kind, outcomes)
                 done += len(names)
                 report(done, total)
-            for each in its_sums.totals():
-                sums.append(each)
-                self._name_lost_rows(each)
+                names = self._source.batch(kind, names[-1])
+            for table in kind.tables:
+                rows[table.name] = self._source.count(table.name)
+                self._name_lost_rows(table.name, rows[table.name] - seen[table.name])
         return Migrated(
             copied=self._counts[_Outcome.COPIED],
             replaced=self._counts[_Outcome.REPLACED],
             existing=self._counts[_Outcome.EQUAL] + self._counts[_Outcome.DIFFERENT],
             different=tuple(self._different),
             skipped=tuple(self._skipped),
-            sums=tuple(sums),
+            rows=rows,
             notes=self._notes(),
         )
-
-    def _batches(self, kind: EntryKind) -> Iterator[list[Name]]:
-        """Yield the names of all entries in order, a few at a time."""
-        size = "0"
-        if _SIZE in kind.table.types:
-            size = _SIZE
-        elif kind.parts:
-            # The size is not known, so each of them has its own batch.
-            size = str(_BATCH_BYTES)
-        batch: list[Name] = []
-        batch_bytes = 0
-        for name, size_bytes in self._source.names(kind, size):
-            if batch and (len(batch) == _BATCH_ENTRIES or batch_bytes + size_bytes > _BATCH_BYTES):
-                yield batch
-                batch = []
-                batch_bytes = 0
-            batch.append(name)
-            batch_bytes += size_bytes
-        if batch:
-            yield batch
 
     def _copy(self, kind: EntryKind, entries: Mapping[Name, Entry]) -> dict[Name, _Outcome | str]:
         """Write the entries of a batch that the target lacks. In a dry run, compare them only. It can be repeated.
@@ -243,33 +213,15 @@ class _Migration:
             if outcome is _Outcome.DIFFERENT:
                 self._different.append(_shown(kind, name))
 
-    def _name_lost_rows(self, found: TableSum) -> None:
-        rows = self._source.count(found.table) - found.rows
+    def _name_lost_rows(self, table: str, rows: int) -> None:
         if rows:
-            self._skipped.append(f"rows of the table {found.table} ({rows:,}), because they belong to no entry")
+            self._skipped.append(f"rows of the table {table} ({rows:,}), because they belong to no entry")
 
     def _notes(self) -> tuple[str, ...]:
         jobs = self._source.count("jobs", "state IN ('waiting', 'running')")
         if not jobs:
             return ()
         return (f"Jobs are not copied; the source has {jobs:,} that have not finished",)
-
-
-class _Sums:
-    """The rows of the tables of some entries, and their digests."""
-
-    def __init__(self, kind: EntryKind) -> None:
-        self._rows = {table.name: 0 for table in kind.tables}
-        self._digests = {table.name: hashlib.sha256() for table in kind.tables}
-
-    def add(self, entries: Mapping[Name, Entry]) -> None:
-        for entry in entries.values():
-            for table, rows, digest in zip(self._rows, entry.rows, entry.digests, strict=True):
-                self._rows[table] += rows
-                self._digests[table].update(digest)
-
-    def totals(self) -> Sequence[TableSum]:
-        return [TableSum(table, rows, self._digests[table].hexdigest()) for table, rows in self._rows.items()]
 
 
 def _lease_name(name: Name) -> str:

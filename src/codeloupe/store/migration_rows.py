@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +20,13 @@ from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store.catalogue import EntryKind, Table
 from codeloupe.store.interface import Connection, Database
 
-_PAGE_ROWS = 64
-_LIST_ROWS = 1000
+# The size of a batch of entries. A larger entry has its own batch.
+_BATCH_ENTRIES = 200
+_BATCH_BYTES = 8_000_000
+# The rows of several entries are small, because their sum is limited. A single entry may have large rows.
+_PAGE_ROWS = 1000
+_LARGE_PAGE_ROWS = 64
+_SIZE = "size_bytes"
 # The time at which a database stored a row. Copies are not compared by it.
 _NOT_COMPARED = "created_at"
 
@@ -30,15 +36,15 @@ Name = tuple[Any, ...]
 
 
 class Entry(Struct, frozen=True):
-    """The rows of an entry: their digest and number in each of its tables, and what is wrong with them, or nothing."""
+    """The digest of an entry, the number of its rows by table, and a value that is damaged, or an empty text."""
 
-    digests: tuple[bytes, ...]
-    rows: tuple[int, ...]
-    damage: str = ""
+    digest: bytes
+    rows: Mapping[str, int]
+    damage: str
 
 
 class Side:
-    """A database and a connection to it, which reads texts exactly."""
+    """A database and a connection to it."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self.database = database
@@ -53,32 +59,43 @@ class Side:
         ((count,),) = self.rows(f"SELECT count(*) FROM {table} WHERE {condition}", tuple(values))  # noqa: S608 - ours
         return int(count)
 
-    def names(self, kind: EntryKind, size: str) -> Iterator[tuple[Name, int]]:
-        """Yield the names of all entries in their order, each with its size, which is an SQL expression."""
-        key = kind.table.key
-        select = f"SELECT {_list(key)}, CAST({size} AS BIGINT) FROM {kind.table.name} WHERE 1 = 1"  # noqa: S608 - ours
-        for page in self._pages(select, key, (), page_rows=_LIST_ROWS):
-            for *name, size_bytes in page:
-                yield tuple(name), size_bytes
+    def batch(self, kind: EntryKind, after: Name) -> list[Name]:
+        """Return the names of the next entries in their order, as many as a batch may have."""
+        size = "0"
+        if _SIZE in kind.table.types:
+            size = f"CAST({_SIZE} AS BIGINT)"
+        elif kind.parts:
+            # The size is not known, so each entry has its own batch.
+            size = str(_BATCH_BYTES)
+        key = _list(kind.table.key)
+        statement = f"SELECT {key}, {size} FROM {kind.table.name}"  # noqa: S608 - ours
+        if after:
+            statement += f" WHERE ({key}) > ({_marks(after)})"
+        names: list[Name] = []
+        batch_bytes = 0
+        for *name, size_bytes in self.rows(f"{statement} ORDER BY {key} LIMIT {_BATCH_ENTRIES}", after):
+            batch_bytes += size_bytes
+            if names and batch_bytes > _BATCH_BYTES:
+                break
+            names.append(tuple(name))
+        return names
 
     def pages(self, kind: EntryKind, table: Table, names: Sequence[Name]) -> Iterator[list[Row]]:
         """Yield the rows of a table that belong to some entries, in the order of its key."""
+        key = _list(table.key)
         select = f"SELECT {_list(table.types)} FROM {table.name} WHERE {_belongs_to(kind, table, names)}"  # noqa: S608 - ours
-        yield from self._pages(select, table.key, _flat(names), page_rows=_PAGE_ROWS)
-
-    def _pages(
-        self, select: str, key: Sequence[str], values: Sequence[object], *, page_rows: int
-    ) -> Iterator[list[Row]]:
-        """Yield the rows of a statement that ends with a condition. Its first columns are the key."""
+        most = _PAGE_ROWS
+        if len(names) == 1:
+            most = _LARGE_PAGE_ROWS
         after = ""
         last: Row = ()
         while True:
-            rows = self.rows(f"{select}{after} ORDER BY {_list(key)} LIMIT {page_rows}", (*values, *last))
+            rows = self.rows(f"{select}{after} ORDER BY {key} LIMIT {most}", (*_flat(names), *last))
             yield rows
-            if len(rows) < page_rows:
+            if len(rows) < most:
                 return
-            after = f" AND ({_list(key)}) > ({_list('?' * len(key))})"
-            last = rows[-1][: len(key)]
+            after = f" AND ({key}) > ({_marks(table.key)})"
+            last = rows[-1][: len(table.key)]
 
 
 class Source(Side):
@@ -119,38 +136,37 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 def read_entries(side: Side, kind: EntryKind, names: Sequence[Name]) -> dict[Name, Entry]:
     """Return those entries that the side has."""
-    found: dict[Name, _Sums] = {}
+    found: dict[Name, _Rows] = {}
     for table in kind.tables:
         for page in side.pages(kind, table, names):
             for row in page:
                 name = row[: len(kind.table.key)]
                 if table is kind.table:
-                    found[name] = _Sums(kind)
+                    found[name] = _Rows()
                 if name in found:
                     found[name].add(table, row)
-    return {name: sums.entry() for name, sums in found.items()}
+    return {name: rows.entry() for name, rows in found.items()}
 
 
-class _Sums:
-    """The sums over the rows of an entry that were read so far."""
+class _Rows:
+    """The rows of an entry that were read so far."""
 
-    def __init__(self, kind: EntryKind) -> None:
-        self._digests = {table.name: hashlib.sha256() for table in kind.tables}
-        self._rows = dict.fromkeys(self._digests, 0)
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._counts: Counter[str] = Counter()
         self._damage = ""
 
     def add(self, table: Table, row: Row) -> None:
-        self._rows[table.name] += 1
-        digest = self._digests[table.name]
+        self._counts[table.name] += 1
+        self._digest.update(_as_bytes(table.name))
         for (column, kind), value in zip(table.types.items(), row, strict=True):
             if not _has_type(value, kind):
                 self._damage = f"a value in the column {column} of the table {table.name} does not have its type"
             if column != _NOT_COMPARED:
-                digest.update(as_bytes(value))
+                self._digest.update(_as_bytes(value))
 
     def entry(self) -> Entry:
-        digests = tuple(digest.digest() for digest in self._digests.values())
-        return Entry(digests, tuple(self._rows.values()), self._damage)
+        return Entry(self._digest.digest(), self._counts, self._damage)
 
 
 def _has_type(value: object, kind: type) -> bool:
@@ -160,25 +176,14 @@ def _has_type(value: object, kind: type) -> bool:
     return value is None or type(value) is kind
 
 
-def as_bytes(value: object) -> bytes:
+def _as_bytes(value: object) -> bytes:
     """Return a value as bytes, so that different values have different bytes."""
-    match value:
-        case None:
-            kind = b"n"
-            data = b""
-        case float():
-            kind = b"f"
-            data = struct.pack(">d", value)
-        case str():
-            kind = b"s"
-            data = value.encode()
-        case bytes():
-            kind = b"b"
-            data = value
-        case _:
-            kind = b"o"
-            data = str(value).encode()
-    return b"%b%d:%b" % (kind, len(data), data)
+    data = str(value).encode()
+    if isinstance(value, bytes):
+        data = value
+    elif isinstance(value, float):
+        data = struct.pack(">d", value)
+    return b"%b %d %b" % (type(value).__name__.encode(), len(data), data)
 
 
 def missing_table(source: Source, target: Side, kind: EntryKind, name: Name) -> str:
@@ -188,15 +193,13 @@ def missing_table(source: Source, target: Side, kind: EntryKind, name: Name) -> 
             place = list(table.types).index(reference.column)
             for page in source.pages(kind, table, [name]):
                 values = {row[place] for row in page}
-                marks = _list("?" * len(values))
-                if values and target.count(reference.table, f"{reference.to_column} IN ({marks})", values) < len(
-                    values
-                ):
+                condition = f"{reference.to_column} IN ({_marks(values)})"
+                if values and target.count(reference.table, condition, values) < len(values):
                     return reference.table
     return ""
 
 
-def write_entries(source: Side, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
+def write_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
     """Write entries of the source in the place of those of the target, in a transaction of the caller."""
     table = kind.table
     assignments = [f"{column} = excluded.{column}" for column in table.types if column not in table.key]
@@ -211,22 +214,23 @@ def write_entries(source: Side, target: Side, kind: EntryKind, names: Sequence[N
 
 
 def _insert(table: Table) -> str:
-    return f"INSERT INTO {table.name} ({_list(table.types)}) VALUES ({_list('?' * len(table.types))})"  # noqa: S608 - ours
+    return f"INSERT INTO {table.name} ({_list(table.types)}) VALUES ({_marks(table.types)})"  # noqa: S608 - ours
 
 
 def _belongs_to(kind: EntryKind, table: Table, names: Sequence[Name]) -> str:
     """Return the condition that a row of a table belongs to one of some entries."""
     owner = table.key[: len(kind.table.key)]
-    rows = [f"({_list('?' * len(owner))})" for _ in names]
+    rows = [f"({_marks(owner)})" for _ in names]
     return f"({_list(owner)}) IN (VALUES {_list(rows)})"
 
 
-def _flat(names: Sequence[Name]) -> list[object]:
-    values: list[object] = []
-    for name in names:
-        values.extend(name)
-    return values
+def _flat(names: Iterable[Name]) -> list[object]:
+    return [value for name in names for value in name]
 
 
 def _list(words: Iterable[str]) -> str:
     return ", ".join(words)
+
+
+def _marks(values: Collection[object]) -> str:
+    return _list("?" * len(values))
