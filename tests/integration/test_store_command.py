@@ -312,6 +312,19 @@ def test_an_entry_with_a_value_of_another_type_is_named_and_not_copied(
         assert target.select("SELECT count(*) FROM reviews") == [(23,)]
 
 
+def test_an_entry_with_a_key_of_another_type_is_named(file: Path, postgres_url: str) -> None:
+    with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
+        source.change("UPDATE dismissals SET fingerprint = x'00ff'")
+        source.change("UPDATE results SET key = CAST(x'ff' AS TEXT) WHERE key = 'key 1'")
+        done = migrate(source, target)
+        reason = "a value in the column fingerprint of the table dismissals does not have its type"
+        assert done.skipped == (
+            "rows of the table results (1), because no entry has their key",
+            f"dismissal {REPOSITORY} 00ff, because {reason}",
+        )
+        assert (done.copied["results"], done.copied["dismissals"]) == (21, 0)
+
+
 def test_rows_without_their_owner_are_counted_and_not_copied(file: Path, postgres_url: str, tmp_path: Path) -> None:
     with closing(sqlite3.connect(file)) as connection, connection:
         # Other programs do not check references unless they are told to.
@@ -319,8 +332,8 @@ def test_rows_without_their_owner_are_counted_and_not_copied(file: Path, postgre
         connection.execute("DELETE FROM blobs WHERE digest = ?", (b"b".rjust(32),))
     ended = codeloupe("store", "migrate", "--from", str(file), "--to", postgres_url, cwd=tmp_path)
     assert ended.exit_code == 3
-    assert "Not copied: rows of the table findings (5), because they belong to no entry." in ended.stdout
-    assert "Not copied: rows of the table blob_chunks (1), because they belong to no entry." in ended.stdout
+    assert "Not copied: rows of the table findings (5), because no entry has their key." in ended.stdout
+    assert "Not copied: rows of the table blob_chunks (1), because no entry has their key." in ended.stdout
     lacking = "Not copied: run run-1, because the table blobs does not have a row that it refers to."
     assert lacking in ended.stdout
     assert "not verified: 3 entries were not copied" in ended.stderr

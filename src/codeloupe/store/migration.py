@@ -12,7 +12,7 @@ running processes are not copied.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 
@@ -27,7 +27,7 @@ from codeloupe.store.migration_rows import (
     Side,
     Source,
     exact_texts,
-    missing_table,
+    missing_row,
     read_entries,
     write_entries,
 )
@@ -119,13 +119,10 @@ class _Migration:
             seen: Counter[str] = Counter()
             names = self._source.batch(kind, ())
             while names:
-                entries = read_entries(self._source, kind, names)
-                for entry in entries.values():
-                    seen.update(entry.rows)
-                if has_target:
+                entries = self._read(kind, names, seen)
+                outcomes = self._outcomes(entries, {})
+                if has_target and entries:
                     outcomes = self._target.persist(partial(self._copy, kind, entries))
-                else:
-                    outcomes = self._outcomes(kind, entries, {})
                 self._count(kind, outcomes)
                 done += len(names)
                 report(done, total)
@@ -143,6 +140,20 @@ class _Migration:
             notes=self._notes(),
         )
 
+    def _read(self, kind: EntryKind, names: Sequence[Name], seen: Counter[str]) -> dict[Name, Entry]:
+        """Return the entries of a batch that can be copied, and count the rows of all of them."""
+        entries = read_entries(self._source, kind, names)
+        for name, entry in list(entries.items()):
+            seen.update(entry.rows)
+            reason = entry.damage or _working_process(self._source, kind, name)
+            if reason:
+                self._skip(kind, name, reason)
+                del entries[name]
+        return entries
+
+    def _skip(self, kind: EntryKind, name: Name, reason: str) -> None:
+        self._skipped.append(f"{_shown(kind, name)}, because {reason}")
+
     def _copy(self, kind: EntryKind, entries: Mapping[Name, Entry]) -> dict[Name, _Outcome | str]:
         """Write the entries of a batch that the target lacks. In a dry run, compare them only. It can be repeated.
 
@@ -158,21 +169,16 @@ class _Migration:
         with opened as connection, exact_texts(connection):
             target = Side(self._target, connection)
             found = read_entries(target, kind, list(entries))
-            outcomes = self._outcomes(kind, entries, found)
+            outcomes = self._outcomes(entries, found)
             if not self._dry_run:
                 self._write(target, kind, entries, outcomes)
         return outcomes
 
-    def _outcomes(
-        self, kind: EntryKind, entries: Mapping[Name, Entry], found: Mapping[Name, Entry]
-    ) -> dict[Name, _Outcome | str]:
+    def _outcomes(self, entries: Mapping[Name, Entry], found: Mapping[Name, Entry]) -> dict[Name, _Outcome | str]:
         """Return what is to be done with each entry, given those that the target has."""
         outcomes: dict[Name, _Outcome | str] = {}
         for name, entry in entries.items():
-            reason = entry.damage or _working_process(self._source, kind, name)
-            if reason:
-                outcomes[name] = reason
-            elif name not in found:
+            if name not in found:
                 outcomes[name] = _Outcome.COPIED
             elif found[name] == entry:
                 outcomes[name] = _Outcome.EQUAL
@@ -186,12 +192,10 @@ class _Migration:
         self, target: Side, kind: EntryKind, entries: Mapping[Name, Entry], outcomes: dict[Name, _Outcome | str]
     ) -> None:
         """Write the entries that are to be copied or replaced, and compare them with the source."""
+        wanted = [name for name, outcome in outcomes.items() if outcome in (_Outcome.COPIED, _Outcome.REPLACED)]
         names: list[Name] = []
-        for name in [name for name, outcome in outcomes.items() if outcome in (_Outcome.COPIED, _Outcome.REPLACED)]:
-            reason = _working_process(target, kind, name)
-            lacking = missing_table(self._source, target, kind, name)
-            if lacking:
-                reason = f"the table {lacking} does not have a row that it refers to"
+        for name in wanted:
+            reason = _working_process(target, kind, name) or missing_row(self._source, target, kind, name)
             if reason:
                 outcomes[name] = reason
             else:
@@ -207,7 +211,7 @@ class _Migration:
     def _count(self, kind: EntryKind, outcomes: Mapping[Name, _Outcome | str]) -> None:
         for name, outcome in outcomes.items():
             if isinstance(outcome, str):
-                self._skipped.append(f"{_shown(kind, name)}, because {outcome}")
+                self._skip(kind, name, outcome)
                 continue
             self._counts[outcome][kind.table.name] += 1
             if outcome is _Outcome.DIFFERENT:
@@ -215,7 +219,7 @@ class _Migration:
 
     def _name_lost_rows(self, table: str, rows: int) -> None:
         if rows:
-            self._skipped.append(f"rows of the table {table} ({rows:,}), because they belong to no entry")
+            self._skipped.append(f"rows of the table {table} ({rows:,}), because no entry has their key")
 
     def _notes(self) -> tuple[str, ...]:
         jobs = self._source.count("jobs", "state IN ('waiting', 'running')")

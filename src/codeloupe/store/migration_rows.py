@@ -186,16 +186,16 @@ def _as_bytes(value: object) -> bytes:
     return b"%b %d %b" % (type(value).__name__.encode(), len(data), data)
 
 
-def missing_table(source: Source, target: Side, kind: EntryKind, name: Name) -> str:
-    """Return the table of the target that lacks a row that an entry refers to, or an empty text."""
+def missing_row(source: Source, target: Side, kind: EntryKind, name: Name) -> str:
+    """Return which table of the target lacks a row that an entry refers to, or an empty text."""
     for table in kind.tables:
         for reference in table.references:
             place = list(table.types).index(reference.column)
             for page in source.pages(kind, table, [name]):
-                values = {row[place] for row in page}
+                values = {row[place] for row in page} - {None}
                 condition = f"{reference.to_column} IN ({_marks(values)})"
                 if values and target.count(reference.table, condition, values) < len(values):
-                    return reference.table
+                    return f"the table {reference.table} does not have a row that it refers to"
     return ""
 
 
