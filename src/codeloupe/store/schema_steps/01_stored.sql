@@ -1,5 +1,5 @@
 -- The tables that SQLite and Postgres both have, and that `codeloupe store migrate` copies. A row has the same key in
--- every database. The key of a row that belongs to another row begins with the key of that row. They are written in the
+-- every database. The key of a row that belongs to another row begins with the key of that row. The statements are in the
 -- words of Postgres; schema.py lists the differences. Texts have COLLATE "C" if they are sorted or searched by a prefix.
 
 -- The ledger: finished agent calls by their key.
