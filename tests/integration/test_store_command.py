@@ -73,7 +73,7 @@ def add_run(database: Database, run_id: str) -> None:
         connection.execute("INSERT INTO runs VALUES (?, 'save', ?)", (run_id, b"state"))
         for position in range(2):
             connection.execute("INSERT INTO run_events VALUES (?, ?, ?)", (run_id, position, b"event"))
-        connection.execute("INSERT INTO run_approvals VALUES (?, ?, ?)", (run_id, b"stage", b"yes"))
+        connection.execute("INSERT INTO run_approvals VALUES (?, ?, ?, ?)", (run_id, b"stage", 1, b"yes"))
         for name, chunks in ((b"a\xff", [b"1", b"2"]), (b"b", [b"3"])):
             digest = name.rjust(32)
             connection.execute("INSERT INTO blobs VALUES (?, ?, 1e9) ON CONFLICT DO NOTHING", (digest, len(chunks)))
