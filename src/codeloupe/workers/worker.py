@@ -295,9 +295,9 @@ class Worker:
         except asyncio.CancelledError:
             if not self.connector.has_to_end:
                 raise
-            await self._hand_back(started, job)
+            await self._hand_back(started)
         except JobPaused as pause:
-            await self._pause(started, job, pause)
+            await self._pause(started, pause)
         except Exception as error:  # noqa: BLE001 - any error is the reason why this job failed
             await self._fail(started, job, error)
         else:
@@ -315,22 +315,20 @@ class Worker:
             finally:
                 self._running[started.delivery] = None
 
-    async def _hand_back(self, started: Started, job: Job) -> None:
+    async def _hand_back(self, started: Started) -> None:
         """Return a job to the queue, because this worker stops."""
-        await self._wait(started, job, again_at=None, failures=started.failures, reason="")
+        await self._wait(started, again_at=None, failures=started.failures, reason="")
 
-    async def _wait(self, started: Started, job: Job, *, again_at: float | None, failures: int, reason: str) -> None:
-        """Have a job delivered again. A delivery that waits would block a newer job of its pull request or run."""
-        is_waiting = await self._rows.wait(
-            started, again_at=again_at, failures=failures, reason=reason, is_alone=job.alone is not None
-        )
+    async def _wait(self, started: Started, *, again_at: float | None, failures: int, reason: str) -> None:
+        """Have a job delivered again, unless another job of its pull request or run waits."""
+        is_waiting = await self._rows.wait(started, again_at=again_at, failures=failures, reason=reason)
         if is_waiting:
             raise DeliverAgain(again_at)
 
-    async def _pause(self, started: Started, job: Job, pause: JobPaused) -> None:
+    async def _pause(self, started: Started, pause: JobPaused) -> None:
         """Let a job wait until a quota resets. Its slot is free meanwhile."""
         _log.info("job %s is waiting for a quota", started.number)
-        await self._wait(started, job, again_at=pause.until, failures=started.failures, reason=WAITING_FOR_QUOTA)
+        await self._wait(started, again_at=pause.until, failures=started.failures, reason=WAITING_FOR_QUOTA)
 
     async def _fail(self, started: Started, job: Job, error: Exception) -> None:
         """Let a job that failed wait for its next attempt or, after the last one, end it with its partial result."""
@@ -340,7 +338,7 @@ class Worker:
         _log.warning("job %s failed: %s", started.number, reason, exc_info=None if is_expected(error) else error)
         if may_pass(error) and failures <= MOST_RETRIES:
             at = self._database.clock() + seconds_until_retry(failures)
-            await self._wait(started, job, again_at=at, failures=failures, reason=reason)
+            await self._wait(started, again_at=at, failures=failures, reason=reason)
             return
         await self._give_up_job(job, reason)
         if isinstance(error, JobFailed) and error.retryable and outcome is not None:
