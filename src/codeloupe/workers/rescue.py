@@ -114,7 +114,7 @@ def _redeliver(session: Session, row: _Row, rescued: Rescued, *, now: float) -> 
         return
     again_at = row.again_at
     if has_died and deaths > _PATIENT_DEATHS:
-        again_at = now + min(2.0 ** (deaths - 2), _LONGEST_WAIT_SECONDS)
+        again_at = now + seconds_after_deaths(deaths)
     changed = session.execute(
         "UPDATE jobs SET state = 'waiting', owner = '', host = '', deaths = ?, again_at = ?"
         " WHERE number = ? AND delivery = ? AND state = ? AND owner = ?",
@@ -123,6 +123,11 @@ def _redeliver(session: Session, row: _Row, rescued: Rescued, *, now: float) -> 
     if changed.rowcount:
         deliver(session, [DeliveryRequest(row.number, row.queue, row.priority, row.rank, row.subject, again_at)])
         rescued.count += 1
+
+
+def seconds_after_deaths(deaths: int) -> float:
+    """Return how long to wait before the next attempt of a job that has died so often."""
+    return min(2.0 ** (deaths - 2), _LONGEST_WAIT_SECONDS)
 
 
 def _has_successor(session: Session, row: _Row) -> bool:

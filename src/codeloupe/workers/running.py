@@ -24,10 +24,10 @@ _REPORT_SECONDS = 0.5
 # written after them, is made again.
 _START = """
 UPDATE jobs SET state = 'running', owner = %(owner)s, host = %(host)s, started_at = %(now)s, again_at = NULL,
-    attempts = attempts + 1, reason = ''
+    attempts = attempts + 1, deaths = deaths + (state = 'running')::integer, reason = ''
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
-RETURNING request, failures
+RETURNING request, failures, deaths
 """
 _END = """
 UPDATE jobs SET state = %(state)s, ended_at = %(now)s, outcome = %(outcome)s, reason = %(reason)s
@@ -59,12 +59,16 @@ HAS_SUCCESSOR = "another job for the same pull request or run is waiting"
 
 
 class Started(Struct, frozen=True):
-    """A job that this worker has started: its request as it is stored, and how many attempts have failed."""
+    """A job that this worker has started: its request as it is stored, and how many attempts failed or had no end.
+
+    An attempt without an end counts as a death: its worker died, or could not store the end.
+    """
 
     number: int
     delivery: int
     request: bytes
-    failures: int
+    failures: int = 0
+    deaths: int = 0
 
 
 class RunningJobs:
@@ -89,7 +93,8 @@ class RunningJobs:
         )
         if not rows:
             return None
-        return Started(number, delivery, bytes(rows[0]["request"]), rows[0]["failures"])
+        (row,) = rows
+        return Started(number, delivery, bytes(row["request"]), row["failures"], row["deaths"])
 
     async def end(self, job: Started, state: JobState, *, outcome: Outcome | None, reason: str = "") -> None:
         """Store the end of a job."""

@@ -25,6 +25,7 @@ from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.failures import JobFailed, JobPaused
 from codeloupe.workers.jobs import WAITING_FOR_QUOTA, Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
+from codeloupe.workers.rescue import MOST_DEATHS
 from codeloupe.workers.worker import Execute, Report, Worker
 from tests.unit.workers.test_queue import commits, pull_request, run, take
 
@@ -458,6 +459,43 @@ def test_a_job_that_cannot_be_read_is_dead_at_once(queue: JobQueue) -> None:
     work(queue, succeed)
     assert states(queue, number) == ["dead"]
     assert "cannot be read" in queue.find(number).reason
+
+
+def test_a_job_whose_result_cannot_be_stored_is_dead_and_says_why(queue: JobQueue) -> None:
+    (number,) = queue.ask(*commits("r", 1), priority=Priority.SWEEP)
+    given_up: list[str] = []
+
+    async def give_up(job: Job, _reason: str) -> None:
+        given_up.append(job.description)
+
+    queue.database.change("ALTER TABLE jobs ADD CONSTRAINT no_results CHECK (outcome IS NULL)")
+    work(queue, succeed, give_up=give_up)
+    assert states(queue, number) == ["dead"]
+    assert "no_results" in queue.find(number).reason
+    assert given_up == ["r0"]
+
+
+def test_a_job_whose_end_can_never_be_stored_is_not_repeated_without_end(queue: JobQueue) -> None:
+    (number,) = queue.ask(*commits("r", 1), priority=Priority.SWEEP)
+    attempts = 0
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        nonlocal attempts
+        attempts += 1
+        return DONE
+
+    queue.database.change("ALTER TABLE jobs ADD CONSTRAINT no_end CHECK (state IN ('waiting', 'running'))")
+    for _ in range(MOST_DEATHS + 3):
+        work(queue, execute)
+        _make_due(queue)
+    assert attempts == MOST_DEATHS + 1
+    assert queue.database.select("SELECT count(*) FROM procrastinate_jobs") == [(0,)]
+    # When the cause is gone, the job ends with its worker's process.
+    queue.database.change("ALTER TABLE jobs DROP CONSTRAINT no_end")
+    queue.database.change("UPDATE jobs SET owner = ?", (GONE,))
+    work_until(queue, execute, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    assert states(queue, number) == ["dead"]
+    assert attempts == MOST_DEATHS + 1
 
 
 def test_a_job_that_fails_while_it_is_cancelled_stays_cancelled(queue: JobQueue) -> None:
