@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from codeloupe.store.owner import Owner
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.system.postgres_server import PostgresServer
+from codeloupe.workers import rescue
 from codeloupe.workers.caretaker import DEFAULT_TIMING, Timing
 from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.failures import JobFailed, JobPaused
@@ -545,6 +547,53 @@ def test_old_jobs_are_removed_by_a_worker(queue: JobQueue) -> None:
     queue.database.change("UPDATE jobs SET ended_at = 0")
     work_until(queue, succeed, lambda: not queue.list(), timing=QUICK)
     assert queue.list() == ()
+
+
+def test_an_unexpected_error_in_the_side_work_is_logged_and_the_work_continues(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    take(queue)
+    queue.database.change("UPDATE jobs SET owner = ?", (GONE,))
+    find = rescue.abandoned_deliveries
+    failures = 0
+
+    def fail_at_first(database: PostgresDatabase) -> list[rescue.Held]:
+        nonlocal failures
+        failures += 1
+        if failures == 1:
+            raise RuntimeError("nobody expected this")
+        return find(database)
+
+    monkeypatch.setattr(rescue, "abandoned_deliveries", fail_at_first)
+    work_until(queue, succeed, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    assert states(queue, number) == ["done"]
+    assert "nobody expected this" in caplog.text
+
+
+def test_side_work_that_hangs_does_not_stop_the_heartbeat(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.ask(pull_request(), priority=Priority.PERSON)
+    hanging = threading.Event()
+    released = threading.Event()
+
+    def hang(_database: PostgresDatabase) -> list[rescue.Held]:
+        hanging.set()
+        released.wait()
+        return []
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        try:
+            await _until(hanging.is_set)
+            first = _seen_at(queue)
+            async with asyncio.timeout(30):
+                await _until(lambda: _seen_at(queue) > first)
+        finally:
+            released.set()
+        return DONE
+
+    monkeypatch.setattr(rescue, "abandoned_deliveries", hang)
+    work_until(queue, execute, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    assert [record.state for record in queue.list()] == [JobState.DONE]
 
 
 def test_a_heartbeat_comes_often_enough() -> None:
