@@ -152,8 +152,8 @@ class Reporter:
         self._newest: Progress | None = None
         self._reporting: asyncio.Task[None] | None = None
 
-    def take(self, progress: Progress) -> None:
-        """Receive a progress, which replaces an earlier one that was not passed on yet."""
+    def note(self, progress: Progress) -> None:
+        """Pass on a progress soon. It replaces an earlier one that was not passed on yet."""
         self._newest = progress
         if self._reporting is None or self._reporting.done():
             self._reporting = asyncio.create_task(self._pass_on())

@@ -336,7 +336,7 @@ class Worker:
 
     async def _execute_job(self, started: Started, job: Job) -> Outcome:
         with Reporter(partial(self._rows.report, started)) as reporter:
-            work = asyncio.ensure_future(self._execute(job, reporter.take))
+            work = asyncio.ensure_future(self._execute(job, reporter.note))
             self._running[started.delivery] = work
             if self.connector.has_to_end:
                 work.cancel()
