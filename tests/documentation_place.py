@@ -50,6 +50,7 @@ PULL_REQUESTS = (7, 12)
 # The cheapest agent for a page that names none; only claude writes files as the examples' made-up model wants it.
 _AGENTS = dict.fromkeys(("README.md", "examples/README.md", "docs/pipelines.md"), "claude_cli")
 _WITH_WORKERS = "docs/scaling.md"
+_WITH_DATABASE = (_WITH_WORKERS, "docs/store.md")
 _WITH_GEMINI = "docs/review.md"
 _OFFLINE = frozenset(
     {
@@ -63,7 +64,7 @@ _OFFLINE = frozenset(
         "docs/library.md",
         "docs/publish.md",
         "docs/rounds.md",
-        _WITH_WORKERS,
+        *_WITH_DATABASE,
     }
 )
 
@@ -196,11 +197,12 @@ def place_for(page: Path, root: Path, install: Install) -> Iterator[Place]:
             "GITHUB_TOKEN": github.token,
             "GITHUB_API_URL": github.url,
         }
-        if name == _WITH_WORKERS:
+        if name in _WITH_DATABASE:
             database = stack.enter_context(PostgresServer(root / "database", durable=False))
             # A person who changes over to a shared database has a history of reviews that `store migrate` copies.
             codeloupe("review", cwd=project.path, environment=variables, program=install.program)
             variables["CODELOUPE_DATABASE"] = database.url
+        if name == _WITH_WORKERS:
             stack.enter_context(_worker(install, variables))
         yield Place(project.path, install, variables, f"{forge.url}/{FULL_NAME}/pull/{PULL_REQUESTS[0]}", example)
 
