@@ -258,8 +258,8 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     `attempts_before` and `failures_before` do not count towards the limits.
     `earlier` attempts were discarded. `built_on` is the tree of each needed stage by name, and the initial tree of the
     run under "". `parts` are digests of the definition at the time of the last attempt, and `outdated` lists the parts
-    that have changed since. `unanswered` counts requests in progress. `lost` is the cost of requests without an answer
-    and of reviews without a verdict. A stage that waits for a quota continues at `quota_until`.
+    that have changed since. `unanswered` counts requests in progress. `lost` is the cost of calls whose outcome was not
+    saved. A stage that waits for a quota continues at `quota_until`.
     """
 
     name: str

@@ -16,11 +16,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.budget import UNPAID
 from codeloupe.agents.calls.schemas import no_answer
 from codeloupe.config.yaml import escape
-from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, CodeloupeError
-from codeloupe.model.agent import FILES_NOT_KNOWN, AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
+from codeloupe.errors import AgentExecutionError, ArtifactError, CodeloupeError
+from codeloupe.model.agent import FILES_NOT_KNOWN, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, StageDefinition, StageRequest
 from codeloupe.pipelines import artifacts as work
 from codeloupe.pipelines.artifacts import Collected, Snapshot, answer_name, listed, snapshot
@@ -78,7 +77,6 @@ async def execute_stage(
         artifacts=artifacts,
         session_id=result.session_id or "",
         duration_seconds=seconds,
-        usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else seconds),
         agent=result.agent,
         model=result.model,
         notes=tuple(_notes(result, collected)),
@@ -206,17 +204,6 @@ def _save_answer(result: AgentResult, folder: Path, answer: str, stage: str) -> 
         what = f"cannot save the answer of the stage {stage} as {answer}: {reason}"
         hint = "check that the workspace is writable and its disk is not full"
         raise ArtifactError(what, stage=stage, hint=hint) from error
-
-
-def failure_usage(error: BaseException) -> Usage:
-    """Return the usage of a failed execution, as far as its cause reports it."""
-    cause = error if isinstance(error, AgentError) else error.__cause__
-    if not isinstance(cause, AgentError) or not cause.attempts:
-        return Usage()
-    cost_usd = cause.cost_usd
-    if cost_usd is None and isinstance(cause, UNPAID):
-        cost_usd = 0.0
-    return spent(cause.attempts, cost_usd, cause.usage)
 
 
 def build_prompt(request: StageRequest, *, writes: bool, artifacts: ArtifactRule) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNotFound
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
+from codeloupe.errors import OutputInvalid, PipelineError, ProgramNotFound
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review
 from codeloupe.reports.wording import gaps_of
@@ -217,7 +217,6 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
         summary=review.summary,
         blockers=_some(blockers),
         fixes=_some(fixes),
-        usage=review.usage,
     )
 
 
@@ -232,8 +231,7 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     """Return the critique of an agent that reads the result of a stage and answers PASS, REWORK or FAIL.
 
     `can_read` is True for an agent with tools. An answer that is not exact is asked for once more; a second one is an
-    error, never a PASS. Raise an AgentError with the cost of all calls, or PipelineError if the critic would judge only
-    a part of the diff.
+    error, never a PASS. Raise an AgentError, or PipelineError if the critic would judge only a part of the diff.
     """
     if not can_read and len(task.diff.encode("utf-8", "surrogatepass")) > _MOST_DIFF_BYTES:
         what = (
@@ -256,62 +254,30 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         accept_any_output=True,
         labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
     )
-    answer = await _asked(ask, question, Usage())
-    if isinstance(answer.critique, str):
-        again = replace(question, prompt=f"{prompt}\n\nReply with the JSON value only.")
-        answer = await _asked(ask, again, answer.usage)
-    critique = answer.critique
+    answer, critique = await _asked(ask, question)
     if isinstance(critique, str):
-        inexact = OutputInvalid(
+        again = replace(question, prompt=f"{prompt}\n\nReply with the JSON value only.")
+        answer, critique = await _asked(ask, again)
+    if isinstance(critique, str):
+        raise OutputInvalid(
             f"the critic's answer on attempt {task.attempt} of {task.stage} is not exact: {critique}",
             agent="critic",
             hint="retry, or use another agent or model for the critic",
-            output=answer.text,
-            attempts=0,
+            output=answer,
         )
-        _add_cost(inexact, answer.usage)
-        raise inexact
     if critique.verdict is CriticVerdict.PASS and critique.score is not None and critique.score < gate.min_score:
         why = f"it was said to pass, with a score of {critique.score}, which is below {gate.min_score}"
-        return replace(critique, verdict=CriticVerdict.REWORK, blockers=(why,), usage=answer.usage)
-    return replace(critique, usage=answer.usage)
+        return replace(critique, verdict=CriticVerdict.REWORK, blockers=(why,))
+    return critique
 
 
-class _CriticAnswer(Struct, frozen=True):
-    """A critique or the problem why there is none, the text of the answer, and the cost of all calls so far."""
-
-    critique: Critique | str
-    text: str
-    usage: Usage
-
-
-async def _asked(ask: AskCritic, request: AgentRequest, earlier: Usage) -> _CriticAnswer:
-    """Ask a critic once. An empty answer is one that is not exact."""
+async def _asked(ask: AskCritic, request: AgentRequest) -> tuple[str, Critique | str]:
+    """Return a critic's answer, and the critique in it or why there is none. An empty answer is not exact."""
     try:
         result = await ask(request)
     except OutputInvalid as error:
-        usage = spent(error.attempts, error.cost_usd, error.usage)
-        return _CriticAnswer(error.message, error.output or error.raw_output, earlier.plus(usage))
-    except AgentError as error:
-        _add_cost(error, earlier)
-        raise
-    critique = read_critique(result.output, result.structured, inexact=result.inexact)
-    return _CriticAnswer(critique, result.output, earlier.plus(usage_of(result)))
-
-
-def _add_cost(error: AgentError, earlier: Usage) -> None:
-    """Add the cost of earlier calls to an error."""
-    if not earlier.requests:
-        return
-    own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
-    error.usage = TokenUsage(
-        input_tokens=own.input_tokens + earlier.input_tokens,
-        cached_tokens=own.cached_tokens,
-        output_tokens=own.output_tokens + earlier.output_tokens,
-    )
-    error.attempts += earlier.requests
-    if not earlier.unknown_costs:
-        error.cost_usd = (error.cost_usd or 0.0) + earlier.cost_usd
+        return error.output or error.raw_output, error.message
+    return result.output, read_critique(result.output, result.structured, inexact=result.inexact)
 
 
 def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read: bool) -> tuple[str, str]:
