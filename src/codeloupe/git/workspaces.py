@@ -213,20 +213,21 @@ class GitWorkspaceStore:
             listed = await git(self._place(), *words, _checked(before), _checked(after))
             return tuple(sorted(os.fsdecode(path) for path in listed.split(b"\0") if path))
 
-    async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
+    async def diff(self, before: str, after: str, *, without: Collection[tuple[str, str]] = ()) -> str:
         """Return the difference of two trees, `without` some files, as a patch with surrogate escapes."""
         async with self._working("cannot compare two workspaces"):
             trees = [await self.without(tree, without) for tree in (before, after)]
             patch = await git(self._place(), "diff-tree", *_PATCH_FLAGS, *trees)
             return patch.decode("utf-8", "surrogateescape")
 
-    async def without(self, tree: str, paths: Sequence[str]) -> str:
-        """Return a tree without some files."""
+    async def without(self, tree: str, files: Collection[tuple[str, str]]) -> str:
+        """Return a tree without some files, each given by its path and its blob."""
         async with self._working("cannot exclude files from a workspace"):
-            if not paths:
+            if not files:
                 return _checked(tree)
             entries = await self._read_tree(_checked(tree))
-            return await self._write_tree({path: entry for path, entry in entries.items() if path not in paths})
+            left = {path: entry for path, entry in entries.items() if (path, entry.blob) not in files}
+            return await self._write_tree(left)
 
     @asynccontextmanager
     async def committed_change(self, root: Path, *, before: str, after: str) -> AsyncIterator[RangeScope]:

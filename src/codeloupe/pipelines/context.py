@@ -14,6 +14,7 @@ from codeloupe.agents.calls.limiter import Timing
 from codeloupe.calls import StageKeys, trust_of
 from codeloupe.engine import review
 from codeloupe.errors import PipelineError, RateLimited
+from codeloupe.git.repository import object_name
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model import pipeline
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
@@ -21,6 +22,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.pipeline import AttemptRecord, GateDefinition, GateKind, StageDefinition, StageRecord
 from codeloupe.model.review import Review
 from codeloupe.pipelines.agents import RunAgents
+from codeloupe.pipelines.artifacts import saved_content
 from codeloupe.pipelines.files import RunFiles
 from codeloupe.pipelines.gates import GateTask, answer_of_a_person, command_gate, critic_gate, review_gate
 from codeloupe.pipelines.joins import Joins
@@ -257,17 +259,21 @@ class Context:
                 answers[chosen.saved_answer] = text[:_MOST_ANSWER_CHARACTERS]
         return answers
 
-    def own_answers(self) -> tuple[str, ...]:
-        """Return the answers that were saved among a repository's files; they are not changes of the repository."""
+    def own_answers(self) -> frozenset[tuple[str, str]]:
+        """Return the answers that were saved among a repository's files, which are no changes of it: path and blob.
+
+        A file of the same name with other content was not saved by us.
+        """
         run = self.state.run
+        found: set[tuple[str, str]] = set()
         if run.workspace is pipeline.WorkspaceKind.DIRECTORY:
-            return ()
-        names: set[str] = set()
+            return frozenset(found)
         for stage in run.stages:
             for attempt in (*stage.earlier, *stage.attempts):
                 if attempt.saved_answer in attempt.artifacts:
-                    names.add(attempt.saved_answer)
-        return tuple(sorted(names))
+                    content = saved_content(self.files.read(attempt.output_file))
+                    found.add((attempt.saved_answer, object_name("blob", content, run.object_format)))
+        return frozenset(found)
 
 
 def _chosen(stage: StageRecord) -> AttemptRecord | None:

@@ -36,6 +36,7 @@ _MOST_LINE_CHARACTERS = 500
 _MOST_TEXTS = 50
 _MOST_NAMES = 2_000
 _MOST_DIFF_BYTES = 400_000
+_MOST_ANSWER_BYTES = 100_000
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 CRITIQUE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -52,7 +53,10 @@ CRITIQUE_SCHEMA: Mapping[str, Any] = {
 
 
 class GateTask(Struct, frozen=True, kw_only=True):
-    """The work that a gate judges: the changes from `start_tree` to `tree`, without answers that we saved."""
+    """The work that a gate judges: the changes from `start_tree` to `tree`, without answers that we saved.
+
+    If the answer is the work, `saved_answer` is its file, which is in the workspace if it is one of the `artifacts`.
+    """
 
     stage: str
     attempt: int
@@ -62,6 +66,7 @@ class GateTask(Struct, frozen=True, kw_only=True):
     files_changed: tuple[str, ...]
     diff: str
     output: str
+    saved_answer: str = ""
     earlier: tuple[Critique, ...] = ()
     start_tree: str = ""
     tree: str = ""
@@ -231,14 +236,12 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     """Return the critique of an agent that reads the result of a stage and answers PASS, REWORK or FAIL.
 
     `can_read` is True for an agent with tools. An answer that is not exact is asked for once more; a second one is an
-    error, never a PASS. Raise an AgentError, or PipelineError if the critic would judge only a part of the diff.
+    error, never a PASS. Raise an AgentError, or PipelineError if the critic would judge only a part of the work.
     """
-    if not can_read and len(task.diff.encode("utf-8", "surrogatepass")) > _MOST_DIFF_BYTES:
-        what = (
-            f"the diff of attempt {task.attempt} is too large for the critic of {task.stage}, which cannot read files"
-        )
-        hint = "use an agent with tools for the critic, or divide the stage"
-        raise PipelineError(what, stage=task.stage, hint=hint)
+    _require_whole(task, "diff", task.diff, _MOST_DIFF_BYTES, is_readable=can_read)
+    if task.saved_answer:
+        is_readable = can_read and task.saved_answer in task.artifacts
+        _require_whole(task, "answer", task.output, _MOST_ANSWER_BYTES, is_readable=is_readable)
     fence = new_fence()
     system, prompt = critic_prompt(gate, task, fence=fence, can_read=can_read)
     question = AgentRequest(
@@ -271,6 +274,15 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     return critique
 
 
+def _require_whole(task: GateTask, what: str, work: str, max_bytes: int, *, is_readable: bool) -> None:
+    """Raise PipelineError if a critic would judge only a part of the work."""
+    if is_readable or cut(work, max_bytes) == work:
+        return
+    message = f"the {what} of attempt {task.attempt} is too large for the critic of {task.stage}, which cannot read it"
+    hint = "use an agent with tools for the critic, have the stage write files, or divide the stage"
+    raise PipelineError(f"{message} in a file", stage=task.stage, hint=hint)
+
+
 async def _asked(ask: AskCritic, request: AgentRequest) -> tuple[str, Critique | str]:
     """Return a critic's answer, and the critique in it or why there is none. An empty answer is not exact."""
     try:
@@ -297,7 +309,7 @@ def _material(task: GateTask, fence: str) -> Iterator[str]:
     if task.files_changed:
         yield fenced(fence, "files changed", _names(task.files_changed))
     if task.output.strip():
-        yield fenced(fence, "what the agent answered", cut(task.output, 100_000))
+        yield fenced(fence, "what the agent answered", cut(task.output, _MOST_ANSWER_BYTES))
     if task.earlier:
         critiques = [_critique_text(number, critique) for number, critique in enumerate(task.earlier, start=1)]
         yield fenced(fence, "earlier critiques", cut("\n\n".join(critiques), 50_000))

@@ -112,7 +112,7 @@ def test_much_material_is_cut_and_says_so(tmp_path: Path) -> None:
 def test_a_critic_that_cannot_read_files_does_not_judge_a_part_of_a_diff(tmp_path: Path) -> None:
     agent = said(Json(ANSWER))
     asked = task(tmp_path, diff="x" * 400_001)
-    with pytest.raises(PipelineError, match="too large for the critic of write, which cannot read files"):
+    with pytest.raises(PipelineError, match="too large for the critic of write, which cannot read it in a file"):
         judged(agent, asked, can_read=False)
     assert not agent.requests
     assert judged(agent, asked).verdict is PASS
