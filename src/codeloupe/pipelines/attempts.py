@@ -26,7 +26,7 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.pipelines.artifacts import Collected, require
+from codeloupe.pipelines.artifacts import Collected, check_artifact, require
 from codeloupe.pipelines.changes import parts_now
 from codeloupe.pipelines.execution import execute_stage
 from codeloupe.pipelines.recovery import Action, failed_try
@@ -245,7 +245,7 @@ class Attempts(StageWork):
     async def _stored(self, attempt: AttemptRecord, kept: KeptTree) -> AttemptRecord:
         """Return an attempt with its tree and its diff, which the next save stores."""
         attempt = _without_skipped(attempt, kept)
-        self._require_artifacts(attempt)
+        self._check_artifacts(attempt)
         start = self.record.start_tree
         diff = await self.context.workspaces.diff(start, kept.tree)
         file = self.files.attempt(self.name, attempt.number, "diff.patch")
@@ -257,17 +257,23 @@ class Attempts(StageWork):
             diff_file=file,
         )
 
-    def _require_artifacts(self, attempt: AttemptRecord) -> None:
-        """Raise WorkspaceError if an attempt was stored without a required artifact."""
+    def _check_artifacts(self, attempt: AttemptRecord) -> None:
+        """Raise WorkspaceError if a required artifact was not stored, or if an artifact does not match its schema.
+
+        The files may have changed since the answer, for example if the process died in between.
+        """
         names = attempt.artifacts
         if self.context.is_checkout and attempt.saved_answer:
             # It is not in the workspace.
             names = (*names, attempt.saved_answer)
         stored = Collected(artifacts=names, changed=(), notes=attempt.notes)
+        workspace = self.files.workspace(self.name)
         try:
             require(stored, self.stage.artifacts, stage=self.name)
+            for path in attempt.artifacts:
+                check_artifact(workspace / path, path, self.stage.artifacts, stage=self.name)
         except ArtifactError as error:
-            hint = "put the file into the workspace of the stage, then retry the stage"
+            hint = "fix the file in the workspace of the stage, then retry the stage"
             raise WorkspaceError(error.message, stage=self.name, hint=hint) from error
 
     def _storage_error(self, error: Exception) -> WorkspaceError:

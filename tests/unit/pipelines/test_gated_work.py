@@ -1,14 +1,21 @@
 """A gate is shown the work that is used, whole, or does not decide. What is stored is what was checked."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
+from codeloupe.model.pipeline import Decision
 from codeloupe.model.pipeline import StageState as S
+from codeloupe.pipelines.attempts import Attempts
+from codeloupe.pipelines.recovery import Action
+from codeloupe.pipelines.run import Pipeline, open_run_store
 from codeloupe.testing import Text
 from codeloupe.testing.agent import AgentStep
-from tests.engine_pipelines import ALL, Cast, critique, run_stages, writing
+from tests.engine_pipelines import ALL, Cast, Ran, critique, options, resume, run_stages, write_pipeline, writing
 from tests.repository import GitRepository
 from tests.rows import each
 
@@ -32,7 +39,7 @@ def last_shown(cast: Cast, stage: str) -> str:
 
 
 def test_a_file_with_the_name_of_an_earlier_answer_is_judged(tmp_path: Path, project: GitRepository) -> None:
-    steps = [Text("an answer"), writing({"write-output.md": "by hand\n", "other.md": "x\n"})]
+    steps: list[AgentStep] = [Text("an answer"), writing({"write-output.md": "by hand\n", "other.md": "x\n"})]
     cast = Cast({"write": steps}, {"write": [critique("REWORK", 50, "write files"), *PASSED]})
     ran = run_stages(tmp_path, cast, {"name": "write", "gate": "critic"}, keys=WORKTREE, repo=project.path)
     assert ran.record.state is S.COMPLETED
@@ -92,3 +99,63 @@ def test_a_long_answer_is_judged_only_by_a_critic_that_can_read_it(
         return
     assert (ran.record.state, cast.calls) == (S.AWAITING_APPROVAL, ["plan"])
     assert "the answer of attempt 1 is too large for the critic of plan" in ran.record.reason
+
+
+def linking(folder: Path) -> AgentStep:
+    """Make `out.json`, a link over a link in an ignored folder to a file there."""
+    (folder / "build" / "deep").mkdir(parents=True)
+    (folder / "build" / "deep" / "data.json").write_text("{}")
+    (folder / "build" / "step.json").symlink_to("deep/data.json")
+    (folder / "short").symlink_to("build")
+    (folder / "out.json").symlink_to("short/../short/step.json")
+    return Text("done")
+
+
+def test_the_file_that_a_link_leads_to_is_stored_with_it(tmp_path: Path, project: GitRepository) -> None:
+    cast = Cast({"write": [lambda request: linking(request.working_dir)]})
+    artifacts = {"required": ["out.json"], "schemas": {"out.json": {"type": "object"}}}
+    ran = run_stages(tmp_path, cast, {"name": "write", "artifacts": artifacts}, keys=WORKTREE, repo=project.path)
+    assert ran.record.state is S.COMPLETED
+    assert ran.result()["out.json"] == "{}"
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def killed_before_storing(folder: Path, cast: Cast, monkeypatch: pytest.MonkeyPatch, **stage: Any) -> Ran:
+    """Run one stage until its answer is saved and its files are not."""
+
+    async def die(_attempts: Attempts, _action: Action) -> None:
+        raise Killed
+
+    file = write_pipeline(folder / "p", {"name": "write", **stage})
+    with monkeypatch.context() as patched:
+        patched.setattr(Attempts, "store", die)
+        with pytest.raises(Killed):
+            asyncio.run(Pipeline.load(file).run(options=options(cast, folder / "state"), run_id="r"))
+    return Ran(open_run_store(folder / "state").load("r"), folder / "state")
+
+
+def dangling(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file.name)
+
+
+@each("damage", [lambda file: file.write_text("not json"), Path.unlink, dangling])
+def test_an_artifact_is_checked_again_when_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object]
+) -> None:
+    cast = Cast({"write": [writing({"data.json": '{"n": 1}'})]})
+    artifacts = {"required": ["data.json"], "schemas": {"data.json": {"type": "object", "required": ["n"]}}}
+    ran = killed_before_storing(tmp_path, cast, monkeypatch, artifacts=artifacts)
+    file = ran.directory / "stages/write/work/data.json"
+    damage(file)
+    again = resume(ran, cast)
+    assert again.record.state is S.AWAITING_APPROVAL
+    assert "data.json" in again.record.reason
+    file.unlink(missing_ok=True)
+    file.write_text('{"n": 2}')
+    again.say("write", Decision.RETRY)
+    mended = resume(again, cast)
+    assert (mended.record.state, mended.result(), cast.calls) == (S.COMPLETED, {"data.json": '{"n": 2}'}, ["write"])
