@@ -22,11 +22,13 @@ from codeloupe.errors import (
     InvalidRequest,
     OutputInvalid,
     RateLimited,
+    StoreError,
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, Usage
 from codeloupe.model.pipeline import RunRecord
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store
+from codeloupe.store.spool import SpooledLedger
 from codeloupe.testing import Hang, Json, ScriptedAgent, Text
 from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, failing, options, resume, write_pipeline, writing
@@ -189,6 +191,23 @@ def test_both_calls_of_a_critic_count_whatever_ended_them(
     cast = Cast({"write": [Text("done")]}, {"write": answers}, cost_usd=PRICE)
     ran, spent = spent_by(tmp_path, cast, gate="critic")
     assert_same(ran, spent, requests=3, usd=PRICE + usd, unknown=unknown)
+
+
+def test_the_first_call_of_a_critic_counts_if_the_ledger_fails_before_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast = Cast({"write": [Text("done")]}, {"write": [INEXACT]}, cost_usd=PRICE)
+    real = SpooledLedger.get
+
+    def get(ledger: SpooledLedger, key: str, *, since: float = 0.0) -> AgentResult | None:
+        if "critic of write" in cast.calls:
+            raise StoreError("the ledger is damaged", hint="remove it")
+        return real(ledger, key, since=since)
+
+    monkeypatch.setattr(SpooledLedger, "get", get)
+    ran, spent = spent_by(tmp_path, cast, gate="critic")
+    assert "the ledger is damaged" in ran.record.reason
+    assert_same(ran, spent, requests=2, usd=2 * PRICE)
 
 
 async def cancelled(
