@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -17,6 +18,8 @@ from codeloupe.model.change import SUBMODULE_MODE, SYMLINK_MODE
 _DEEPEST_FOLDER = 200
 # What a system takes for a path, less what may precede it.
 _LONGEST_PATH_BYTES = 3_500
+# A system follows no more links than this.
+_MOST_LINKS = 40
 
 
 class Limits(NamedTuple):
@@ -140,6 +143,33 @@ def folders_of(paths: Iterable[str]) -> set[str]:
         while folder and folder not in found:
             found.add(folder)
             folder = folder.rpartition("/")[0]
+    return found
+
+
+def parts_of(directory: Path, path: str) -> set[str]:
+    """Return a path and, if it is a link, all links below a directory that lead to its file, and that file."""
+    found = {path}
+    left = deque(path.split("/"))
+    reached: list[str] = []
+    links = 0
+    while left and links <= _MOST_LINKS:
+        part = left.popleft()
+        if part == "..":
+            reached = reached[:-1]
+            continue
+        if part in ("", "."):
+            continue
+        reached.append(part)
+        place = "/".join(reached)
+        try:
+            target = os.readlink(directory / place)  # noqa: PTH115 - a Path would not be what is in the link
+        except OSError:  # no link
+            continue
+        links += 1
+        found.add(place)
+        reached.pop()
+        left.extendleft(reversed(target.split("/")))
+    found.add("/".join(reached))
     return found
 
 

@@ -35,7 +35,7 @@ from codeloupe.git.repository import (
     read_head,
 )
 from codeloupe.git.tree_packs import add_pack, has_pack, pack_objects, pack_tree, sizes_of_objects, unfinished_pack
-from codeloupe.git.workspace_scan import Limits, Scan, folders_of, is_too_long, mode_of, why_of
+from codeloupe.git.workspace_scan import Limits, Scan, folders_of, is_too_long, mode_of, parts_of, why_of
 from codeloupe.model.scope import RangeScope
 from codeloupe.system.directories import opened_file, opened_folder, remove_tree
 from codeloupe.system.process import uninterrupted
@@ -173,7 +173,8 @@ class GitWorkspaceStore:
     async def keep(self, directory: Path, *, artifacts: Collection[str] = ()) -> KeptTree:
         """Store the content of a directory, which is only read; links that leave it, for example, are skipped.
 
-        `artifacts` are stored even if they are ignored. Those that cannot be stored are in `left_out`.
+        `artifacts` are stored even if they are ignored, with the files that their links lead to. Those that cannot be
+        stored are in `left_out`.
         """
         lock = self._locks.setdefault(_key(directory), asyncio.Lock())
         async with self._working(f"cannot store the workspace {directory}") as beginning, lock:
@@ -213,20 +214,21 @@ class GitWorkspaceStore:
             listed = await git(self._place(), *words, _checked(before), _checked(after))
             return tuple(sorted(os.fsdecode(path) for path in listed.split(b"\0") if path))
 
-    async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
+    async def diff(self, before: str, after: str, *, without: Collection[tuple[str, str]] = ()) -> str:
         """Return the difference of two trees, `without` some files, as a patch with surrogate escapes."""
         async with self._working("cannot compare two workspaces"):
             trees = [await self.without(tree, without) for tree in (before, after)]
             patch = await git(self._place(), "diff-tree", *_PATCH_FLAGS, *trees)
             return patch.decode("utf-8", "surrogateescape")
 
-    async def without(self, tree: str, paths: Sequence[str]) -> str:
-        """Return a tree without some files."""
+    async def without(self, tree: str, files: Collection[tuple[str, str]]) -> str:
+        """Return a tree without some files, each given by its path and its blob."""
         async with self._working("cannot exclude files from a workspace"):
-            if not paths:
+            if not files:
                 return _checked(tree)
             entries = await self._read_tree(_checked(tree))
-            return await self._write_tree({path: entry for path, entry in entries.items() if path not in paths})
+            left = {path: entry for path, entry in entries.items() if (path, entry.blob) not in files}
+            return await self._write_tree(left)
 
     @asynccontextmanager
     async def committed_change(self, root: Path, *, before: str, after: str) -> AsyncIterator[RangeScope]:
@@ -333,7 +335,9 @@ class GitWorkspaceStore:
             tracked = await self._read_tree(before)
         with private_directory() as private, opened_folder(directory) as top:
             scan = Scan(directory, tracked, self._limits, self._format, has_repository=self._has_repository)
-            never_ignored = folders_of(artifacts).union(artifacts)
+            parts = {path: parts_of(directory, path) for path in artifacts}
+            needed = set[str]().union(*parts.values())
+            never_ignored = folders_of(needed).union(needed)
             level = [""]
             while level:
                 found: dict[str, os.stat_result] = {}
@@ -362,13 +366,13 @@ class GitWorkspaceStore:
                     pending, pending_bytes = [], 0
                 entries[path] = Entry(mode_of(facts), name, path)
         await self._write_blobs(pending)
-        missing = [path for path in artifacts if path not in entries]
+        missing = [path for path in artifacts if not parts[path].issubset(entries)]
         # Submodules, and where, or above where, there is now something that cannot be kept.
         entries |= {path: entry for path, entry in tracked.items() if path not in entries and scan.leaves_old(path)}
         tree = before if entries == tracked else await self._write_tree(entries)
         self._memory(directory).write_text(tree, encoding="ascii")
         for path in missing:
-            scan.left_out.setdefault(path, "it was removed, or its folder was skipped")
+            scan.left_out.setdefault(path, "it was removed, or its folder or the file that it links to was skipped")
         return KeptTree(tree, dict(sorted(scan.left_out.items())))
 
     def _content(self, top: int, path: str, facts: os.stat_result, kept: Entry | None) -> tuple[str, bytes]:

@@ -260,8 +260,8 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     user had the agent called again, the last time with `person_note`; the `attempts_before` and `failures_before` do
     not count towards the limits. `earlier` attempts were discarded. `built_on` is the tree of each needed stage by
     name, and the initial tree of the run under "". `outdated` lists the parts of the definition that have changed since
-    the attempt that is used. `unanswered` counts requests in progress. `lost` is the cost of requests without an answer
-    and of reviews without a verdict. A stage that waits for a quota continues at `quota_until`.
+    the attempt that is used. `unanswered` counts requests in progress. `lost` is the cost of calls whose outcome was not
+    saved. A stage that waits for a quota continues at `quota_until`.
     """
 
     name: str

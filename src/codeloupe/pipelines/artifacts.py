@@ -231,10 +231,15 @@ def answer_name(stage: str, *, structured: bool, taken: Iterable[str], own: Iter
     return name
 
 
+def saved_content(text: str) -> bytes:
+    """Return the content of the file in which an answer is saved."""
+    # Half of a character, which no encoding has, is written as its escape.
+    return (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace")
+
+
 def save_answer(workspace: Path, name: str, text: str) -> None:
     """Write an answer to the workspace. A file of that name is replaced, never written into. Raises OSError."""
-    # Half of a character, which no encoding has, is written as its escape.
-    replace_file(workspace / name, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
+    replace_file(workspace / name, saved_content(text))
 
 
 class SchemaRefused(ValueError):

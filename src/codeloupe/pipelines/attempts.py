@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from codeloupe.errors import ArtifactError, CodeloupeError, WorkspaceError
 from codeloupe.git.workspaces import KeptTree
 from codeloupe.model import pipeline as model
-from codeloupe.model.agent import AgentRequest, AgentResult, usage_of
+from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import (
     AttemptRecord,
     Critique,
@@ -26,10 +26,11 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.pipelines.artifacts import Collected, require
+from codeloupe.pipelines.artifacts import Collected, check_artifact, require
 from codeloupe.pipelines.changes import parts_now
-from codeloupe.pipelines.execution import execute_stage, failure_usage
+from codeloupe.pipelines.execution import execute_stage
 from codeloupe.pipelines.recovery import Action, failed_try
+from codeloupe.pipelines.stage_calls import StageCalls
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import saved_once_answered
@@ -54,24 +55,25 @@ class Attempts(StageWork):
     async def execute(self, action: Action) -> None:
         """Call the stage's agent, and save its answer or its failure. An answer that has arrived is always saved."""
         self._start(action)
-        answers: list[AgentResult] = []
-        await saved_once_answered(partial(self._execute, action, answers), is_answered=lambda: bool(answers))
+        calls = self.context.calls_of(self.name)
+        await saved_once_answered(partial(self._execute, action, calls), is_answered=lambda: calls.is_answered)
 
-    async def _execute(self, action: Action, answers: list[AgentResult]) -> None:
+    async def _execute(self, action: Action, calls: StageCalls) -> None:
         workspace: Path | None = None
-        try:
-            workspace = await self._ready_workspace(action)
-            attempt = await self._call(action, workspace, answers)
-        except (CodeloupeError, OSError) as error:
-            quota = quota_error(error)
-            if quota is not None:
-                self.wait_for_quota(quota)
+        with self.counting(calls):
+            try:
+                workspace = await self._ready_workspace(action)
+                attempt = await self._call(action, workspace, calls)
+            except (CodeloupeError, OSError) as error:
+                quota = quota_error(error)
+                if quota is None:
+                    await self._fail(action, error, workspace, calls)
+                else:
+                    self.wait_for_quota(quota, calls.usage)
                 return
-            answer = answers[-1] if answers else None
-            await self._fail(action, error, answer, workspace)
-            return
-        record = self.record
-        self.state.put(replace(record, attempts=(*record.attempts, attempt), unanswered=0))
+            record = self.record
+            attempt = replace(attempt, usage=calls.usage)
+            self.state.put(replace(record, attempts=(*record.attempts, attempt), unanswered=0))
 
     def _start(self, action: Action) -> None:
         """Save that a call of an attempt begins."""
@@ -94,15 +96,13 @@ class Attempts(StageWork):
             outdated=(),
         )
 
-    async def _call(self, action: Action, workspace: Path, answers: list[AgentResult]) -> AttemptRecord:
-        """Return the attempt that an answer makes; the answer itself is added to `answers`, usable or not."""
+    async def _call(self, action: Action, workspace: Path, calls: StageCalls) -> AttemptRecord:
+        """Return the attempt that an answer makes."""
 
         async def ask(request: AgentRequest) -> AgentResult:
             prompt = self.files.attempt(self.name, action.attempt, "prompt.md")
             self.files.write(prompt, self.state.masked(request.prompt))
-            answer = await self.context.ask_stage(self.stage, action.agent, request)
-            answers.append(answer)
-            return answer
+            return await self.context.ask_stage(self.stage, action.agent, request, calls=calls)
 
         # An answer is saved as a file of the workspace, unless that is the user's own tree.
         with temporary_directory() as folder:
@@ -200,14 +200,14 @@ class Attempts(StageWork):
             return made
         return (*made, *await self.context.workspaces.changed(record.start_tree, action.tree))
 
-    async def _fail(self, action: Action, error: Exception, answer: AgentResult | None, workspace: Path | None) -> None:
+    async def _fail(self, action: Action, error: Exception, workspace: Path | None, calls: StageCalls) -> None:
         """Record a failed call, with its cost and, if its session can be resumed, with its files."""
-        # An answer that is not as requested was paid for too, and names its session.
-        usage = failure_usage(error) if answer is None else usage_of(answer)
-        failure = failed_try(error, step=action.step, attempt=action.attempt, usage=usage)
+        answer = calls.answer
+        failure = failed_try(error, step=action.step, attempt=action.attempt, usage=calls.usage)
         if failure.kind == "budget_exhausted" and "codeloupe" not in failure.hint:
             failure = replace(failure, hint=self.context.budget_advice(self.name) or failure.hint)
         if answer is not None:
+            # An answer that is not as requested names its session.
             failure = replace(failure, session_id=answer.session_id, agent=answer.agent)
         if failure.session_id and self.context.agents.can_resume(failure.agent) and workspace is not None:
             failure = await self._with_files(failure, workspace)
@@ -251,7 +251,7 @@ class Attempts(StageWork):
     async def _stored(self, attempt: AttemptRecord, kept: KeptTree) -> AttemptRecord:
         """Return an attempt with its tree and its diff, which the next save stores."""
         attempt = _without_skipped(attempt, kept)
-        self._require_artifacts(attempt)
+        self._check_artifacts(attempt)
         start = self.record.start_tree
         diff = await self.context.workspaces.diff(start, kept.tree)
         file = self.files.attempt(self.name, attempt.number, "diff.patch")
@@ -263,17 +263,23 @@ class Attempts(StageWork):
             diff_file=file,
         )
 
-    def _require_artifacts(self, attempt: AttemptRecord) -> None:
-        """Raise WorkspaceError if an attempt was stored without a required artifact."""
+    def _check_artifacts(self, attempt: AttemptRecord) -> None:
+        """Raise WorkspaceError if a required artifact was not stored, or if an artifact does not match its schema.
+
+        The files may have changed since the answer, for example if the process died in between.
+        """
         names = attempt.artifacts
         if self.context.is_checkout and attempt.saved_answer:
             # It is not in the workspace.
             names = (*names, attempt.saved_answer)
         stored = Collected(artifacts=names, changed=(), notes=attempt.notes)
+        workspace = self.files.workspace(self.name)
         try:
             require(stored, self.stage.artifacts, stage=self.name)
+            for path in attempt.artifacts:
+                check_artifact(workspace / path, path, self.stage.artifacts, stage=self.name)
         except ArtifactError as error:
-            hint = "put the file into the workspace of the stage, then retry the stage"
+            hint = "fix the file in the workspace of the stage, then retry the stage"
             raise WorkspaceError(error.message, stage=self.name, hint=hint) from error
 
     def _storage_error(self, error: Exception) -> WorkspaceError:

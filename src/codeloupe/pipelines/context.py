@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -12,24 +11,24 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import SpendingLimits
 from codeloupe.agents.calls.limiter import Timing
-from codeloupe.calls import AgentCalls, StageKeys, trust_of
+from codeloupe.calls import StageKeys, trust_of
 from codeloupe.engine import review
-from codeloupe.errors import BudgetExhausted, PipelineError, RateLimited, StoreError
+from codeloupe.errors import PipelineError, RateLimited
+from codeloupe.git.repository import object_name
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model import pipeline
-from codeloupe.model.agent import AgentRequest, AgentResult, AttemptStarted, PermissionMode
-from codeloupe.model.events import AgentActivity
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.finding import Severity
-from codeloupe.model.limits import QuotaWait
 from codeloupe.model.pipeline import AttemptRecord, GateDefinition, GateKind, StageDefinition, StageRecord
-from codeloupe.model.ports import Agent
 from codeloupe.model.review import Review
 from codeloupe.pipelines.agents import RunAgents
+from codeloupe.pipelines.artifacts import saved_content
 from codeloupe.pipelines.files import RunFiles
 from codeloupe.pipelines.gates import GateTask, answer_of_a_person, command_gate, critic_gate, review_gate
 from codeloupe.pipelines.joins import Joins
 from codeloupe.pipelines.opening import pack_name
 from codeloupe.pipelines.spending import budget_advice, left_usd, spending_of
+from codeloupe.pipelines.stage_calls import StageCalls
 from codeloupe.pipelines.state import RunState
 
 AskPerson = Callable[[StageRecord, str], Awaitable[pipeline.Approval | None]]
@@ -70,11 +69,9 @@ class Context:
         self.joins = Joins(definition, workspaces, base=state.run.base_tree, run_id=state.run.run_id)
         self.keys = StageKeys(agents.called, trust=trust_of(trusted=not agents.settings.untrusted))
         spending = spending_of(definition, state.run, agents.settings)
-        self._of_reviews = agents.calls.part(agents.settings, spending, repo=agents.repo)
-        # A call never waits for a quota itself, because the state of its stage shows that it waits.
-        self._caller = self._of_reviews.caller(
-            agents.settings, key_of=self.keys.key_of, watch_files=None, quota_wait=QuotaWait.NO
-        )
+        self._calls = agents.calls.part(agents.settings, spending, repo=agents.repo)
+        # It makes no calls itself, but knows how long the services of agents have asked to wait.
+        self._pauses = self._calls.caller(agents.settings, watch_files=None)
         self._quota_clocks: dict[str, Timing] = {}
 
     @property
@@ -99,7 +96,7 @@ class Context:
 
     def quota_reset(self, stage: str, error: RateLimited) -> datetime:
         """Return when a stage that met a used-up quota continues: at its reset or, if that is unknown, soon."""
-        timing = self._caller.clock_of(error.agent)
+        timing = self._pauses.clock_of(error.agent)
         self._quota_clocks[stage] = timing
         seconds = error.retry_after_seconds
         if seconds is None or not 0 <= seconds <= LONGEST_QUOTA_SECONDS:
@@ -112,7 +109,7 @@ class Context:
 
     async def wait_for_quota(self, stage: str) -> None:
         """Wait until the quota of a stage has reset."""
-        timing = self._quota_clocks.get(stage, self._caller.timing)
+        timing = self._quota_clocks.get(stage, self._pauses.timing)
         seconds = self._quota_seconds(self.state.stage(stage))
         if seconds > 0:
             await timing.sleep(seconds + timing.chance())
@@ -120,10 +117,23 @@ class Context:
     def _quota_seconds(self, stage: StageRecord) -> float:
         if stage.quota_until is None:
             return 0.0
-        timing = self._quota_clocks.get(stage.name, self._caller.timing)
+        timing = self._quota_clocks.get(stage.name, self._pauses.timing)
         return (stage.quota_until - timing.now()).total_seconds()
 
-    async def ask_stage(self, stage: StageDefinition, resumed: str, request: AgentRequest) -> AgentResult:
+    def calls_of(self, stage: str) -> StageCalls:
+        """Return the calls of one attempt or one gate of a stage, which have not spent anything yet."""
+        return StageCalls(
+            self._calls, self.agents.settings, keys=self.keys, on_sent=partial(self._count_request, stage)
+        )
+
+    def _count_request(self, stage: str) -> None:
+        """Save a request of a stage when it is sent, so that it counts even if this process dies."""
+        record = self.state.stage(stage)
+        self.state.put(replace(record, unanswered=record.unanswered + 1))
+
+    async def ask_stage(
+        self, stage: StageDefinition, resumed: str, request: AgentRequest, *, calls: StageCalls
+    ) -> AgentResult:
         """Return the answer of a stage's agent; `resumed` names the agent whose session is resumed."""
         agents = self.agents.chain(stage.agent)
         if resumed:
@@ -133,61 +143,40 @@ class Context:
         forks = request.fork_session and all(each.limits.fork for each in agents)
         asked = replace(request, model=request.model or self.agents.model, fork_session=forks)
         if not asked.permission_mode.may_write or any(each.limits.writes for each in agents):
-            return await self._call(stage.name, asked, agents)
+            return await calls.ask(asked, agents)
         # A stage may write unless its file forbids it. If its agent only answers, the answer is enough.
-        result = await self._call(stage.name, replace(asked, permission_mode=PermissionMode.DONT_ASK), agents)
+        result = await calls.ask(replace(asked, permission_mode=PermissionMode.DONT_ASK), agents)
         note = f"{result.agent} cannot change files, so it worked read-only"
         return replace(result, notes=(*result.notes, note))
 
-    async def _ask_critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
+    async def _ask_critic(
+        self, stage: StageDefinition, gate: GateDefinition, calls: StageCalls, request: AgentRequest
+    ) -> AgentResult:
         """Return the answer of a gate's critic, which is the stage's agent unless the gate names another."""
         model = request.model
         if model is None and gate.agent in (None, stage.agent):
             model = stage.model
         model = model or self.agents.model
         asked = replace(request, model=model, max_budget_usd=self.left_usd(stage.name))
-        return await self._call(stage.name, asked, self.agents.chain(gate.agent or stage.agent))
+        return await calls.ask(asked, self.agents.chain(gate.agent or stage.agent))
 
-    async def _call(self, stage: str, asked: AgentRequest, agents: Sequence[Agent]) -> AgentResult:
-        payable = asked
-        if not all(agent.limits.budget for agent in agents):
-            # An agent that cannot stop at a limit is not given one; ours is checked between calls.
-            payable = replace(asked, max_budget_usd=None)
-        try:
-            return await self._caller.call(payable, agent=agents, emit=partial(self._count, stage))
-        except BudgetExhausted as error:
-            if error.attempts and error.cost_usd is None:
-                # It stopped at its limit without reporting its cost, which is then at least that limit.
-                error.cost_usd = asked.max_budget_usd
-            raise
-
-    def _count(self, stage: str, event: object) -> None:
-        """Save a request of a stage when it is sent, so that it counts even if this process dies."""
-        if isinstance(event, AgentActivity):
-            event = event.event
-        if isinstance(event, AttemptStarted):
-            record = self.state.stage(stage)
-            self.state.put(replace(record, unanswered=record.unanswered + 1))
-
-    async def judge(self, stage: StageDefinition, gate: GateDefinition, task: GateTask) -> pipeline.Critique:
+    async def judge(
+        self, stage: StageDefinition, gate: GateDefinition, task: GateTask, *, calls: StageCalls
+    ) -> pipeline.Critique:
         """Return the verdict of a gate. Raise CodeloupeError if it could not decide."""
         if gate.kind is GateKind.COMMAND:
             return await command_gate(gate, task)
         usd = self.left_usd(stage.name)
         if gate.kind is GateKind.CRITIC:
             can_read = all(agent.limits.tools for agent in self.agents.chain(gate.agent or stage.agent))
-            return await critic_gate(gate, task, ask=partial(self._ask_critic, stage, gate), can_read=can_read)
-        calls = self._of_reviews.part(self.agents.settings, SpendingLimits(max_usd=usd))
-        try:
-            return await review_gate(task, partial(self._review, gate, task, calls))
-        except BaseException:  # what was spent counts, whatever ended the review, also a cancellation
-            record = self.state.stage(stage.name)
-            # The caller gets the first error.
-            with suppress(StoreError):
-                self.state.put(replace(record, unanswered=0, lost=record.lost.plus(calls.spent.usage)))
-            raise
+            ask = partial(self._ask_critic, stage, gate, calls)
+            critique = await critic_gate(gate, task, ask=ask, can_read=can_read)
+        else:
+            limits = SpendingLimits(max_usd=usd)
+            critique = await review_gate(task, partial(self._review, gate, task, limits, calls))
+        return replace(critique, usage=calls.usage)
 
-    async def _review(self, gate: GateDefinition, task: GateTask, calls: AgentCalls) -> Review:
+    async def _review(self, gate: GateDefinition, task: GateTask, limits: SpendingLimits, calls: StageCalls) -> Review:
         usual = self.agents.settings
         fail_on = usual.fail_on
         if gate.fail_on:
@@ -211,10 +200,10 @@ class Context:
                         repo=root,
                         settings=settings,
                         context=task.requirements,
-                        calls=calls,
+                        calls=calls.part(limits),
                         # The analysers never replace an agent: `offline` must be asked for by name.
                         needs_agent=True,
-                        emit=partial(self._count, task.stage),
+                        emit=calls.watch,
                     )
             except TimeoutError as error:
                 what = f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s"
@@ -228,9 +217,8 @@ class Context:
         messages = [problem.message for problem in found.errors if problem.kind == "rate_limited"]
         if found.complete or not messages:
             return
-        agent, seconds = self._caller.longest_pause() or ("none", None)
-        # Its requests are counted with those of the whole review.
-        raise RateLimited(messages[0], agent=agent, retry_after_seconds=seconds, attempts=0)
+        agent, seconds = self._pauses.longest_pause() or ("none", None)
+        raise RateLimited(messages[0], agent=agent, retry_after_seconds=seconds)
 
     async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> pipeline.Approval | None:
         """Return the decision of a person about a stage that waits, or None if there is none in time."""
@@ -271,17 +259,21 @@ class Context:
                 answers[chosen.saved_answer] = text[:_MOST_ANSWER_CHARACTERS]
         return answers
 
-    def own_answers(self) -> tuple[str, ...]:
-        """Return the answers that were saved among a repository's files; they are not changes of the repository."""
+    def own_answers(self) -> frozenset[tuple[str, str]]:
+        """Return the answers that were saved among a repository's files, which are no changes of it: path and blob.
+
+        A file of the same name with other content was not saved by us.
+        """
         run = self.state.run
+        found: set[tuple[str, str]] = set()
         if run.workspace is pipeline.WorkspaceKind.DIRECTORY:
-            return ()
-        names: set[str] = set()
+            return frozenset(found)
         for stage in run.stages:
             for attempt in (*stage.earlier, *stage.attempts):
                 if attempt.saved_answer in attempt.artifacts:
-                    names.add(attempt.saved_answer)
-        return tuple(sorted(names))
+                    content = saved_content(self.files.read(attempt.output_file))
+                    found.add((attempt.saved_answer, object_name("blob", content, run.object_format)))
+        return frozenset(found)
 
 
 def _chosen(stage: StageRecord) -> AttemptRecord | None:

@@ -16,11 +16,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.budget import UNPAID
 from codeloupe.agents.calls.schemas import no_answer
 from codeloupe.config.yaml import escape
-from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, CodeloupeError
-from codeloupe.model.agent import FILES_NOT_KNOWN, AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
+from codeloupe.errors import AgentExecutionError, ArtifactError, CodeloupeError
+from codeloupe.model.agent import FILES_NOT_KNOWN, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, StageDefinition, StageRequest
 from codeloupe.pipelines import artifacts as work
 from codeloupe.pipelines.artifacts import Collected, Snapshot, answer_name, listed, snapshot
@@ -73,18 +72,18 @@ async def execute_stage(
     after = await snapshot(workspace, stage=name)
     collected = work.collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
     found = _Found(workspace, collected, after, built_on)
-    artifacts, saved_answer = _saved(result, definition, found, answers)
+    text = _text_of(result, name)
+    artifacts, saved_answer = _saved(result, text, definition, found, answers)
     attempt = AttemptRecord(
         artifacts=artifacts,
         session_id=result.session_id or "",
         duration_seconds=seconds,
-        usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else seconds),
         agent=result.agent,
         model=result.model,
         notes=tuple(_notes(result, collected)),
         saved_answer=saved_answer,
     )
-    return attempt, _output(result)
+    return attempt, text
 
 
 def _agent_request(
@@ -117,11 +116,15 @@ def _notes(result: AgentResult, collected: Collected) -> Iterator[str]:
     yield from collected.notes
 
 
-def _output(result: AgentResult) -> str:
-    """Return the answer as text; a value without a text is written as JSON."""
-    if result.output.strip() or result.structured is None:
+def _text_of(result: AgentResult, stage: str) -> str:
+    """Return the answer as text: the value as JSON, if there is one. Raise ArtifactError."""
+    if result.structured is None:
         return result.output
-    return json.dumps(result.structured, indent=2, default=str)
+    try:
+        return json.dumps(result.structured, indent=2, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        what = f"the answer of the stage {stage} cannot be written as JSON: {error}"
+        raise ArtifactError(what, stage=stage, hint="this is a bug in the agent, not in the stage") from error
 
 
 async def _answer(asked: AgentRequest, definition: StageDefinition, ask: Ask) -> AgentResult:
@@ -152,7 +155,7 @@ def _execution_error(error: Exception, definition: StageDefinition, *, is_late: 
 
 
 def _saved(
-    result: AgentResult, definition: StageDefinition, found: _Found, answers: Path | None
+    result: AgentResult, text: str, definition: StageDefinition, found: _Found, answers: Path | None
 ) -> tuple[tuple[str, ...], str]:
     """Return the checked artifacts, and the name of the answer if it was saved as one. Raise ArtifactError."""
     name = definition.name
@@ -168,7 +171,7 @@ def _saved(
     work.require(replace(collected, artifacts=tuple(sorted(artifacts))), definition.artifacts, stage=name)
     folder_of_answer = answers or found.workspace
     if answer:
-        _save_answer(result, folder_of_answer, answer, name)
+        _save_answer(text, folder_of_answer, answer, name)
     in_workspace: list[str] = []
     for path in sorted(artifacts):
         folder = folder_of_answer if path == answer else found.workspace
@@ -195,28 +198,13 @@ def _name_for_answer(result: AgentResult, definition: StageDefinition, found: _F
     return ""
 
 
-def _save_answer(result: AgentResult, folder: Path, answer: str, stage: str) -> None:
+def _save_answer(text: str, folder: Path, answer: str, stage: str) -> None:
     try:
-        text = result.output
-        if result.structured is not None:
-            text = json.dumps(result.structured, indent=2, ensure_ascii=False)
         work.save_answer(folder, answer, text)
-    except (OSError, TypeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        what = f"cannot save the answer of the stage {stage} as {answer}: {reason}"
+    except OSError as error:
+        what = f"cannot save the answer of the stage {stage} as {answer}: {error.strerror or error}"
         hint = "check that the workspace is writable and its disk is not full"
         raise ArtifactError(what, stage=stage, hint=hint) from error
-
-
-def failure_usage(error: BaseException) -> Usage:
-    """Return the usage of a failed execution, as far as its cause reports it."""
-    cause = error if isinstance(error, AgentError) else error.__cause__
-    if not isinstance(cause, AgentError) or not cause.attempts:
-        return Usage()
-    cost_usd = cause.cost_usd
-    if cost_usd is None and isinstance(cause, UNPAID):
-        cost_usd = 0.0
-    return spent(cause.attempts, cost_usd, cause.usage)
 
 
 def build_prompt(request: StageRequest, *, writes: bool, artifacts: ArtifactRule) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNotFound
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
+from codeloupe.errors import OutputInvalid, PipelineError, ProgramNotFound
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review
 from codeloupe.reports.wording import gaps_of
@@ -36,6 +36,7 @@ _MOST_LINE_CHARACTERS = 500
 _MOST_TEXTS = 50
 _MOST_NAMES = 2_000
 _MOST_DIFF_BYTES = 400_000
+_MOST_ANSWER_BYTES = 100_000
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 CRITIQUE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -52,7 +53,10 @@ CRITIQUE_SCHEMA: Mapping[str, Any] = {
 
 
 class GateTask(Struct, frozen=True, kw_only=True):
-    """The work that a gate judges: the changes from `start_tree` to `tree`, without answers that we saved."""
+    """The work that a gate judges: the changes from `start_tree` to `tree`, without answers that we saved.
+
+    If the answer is the work, `saved_answer` is its file, which is in the workspace if it is one of the `artifacts`.
+    """
 
     stage: str
     attempt: int
@@ -62,6 +66,7 @@ class GateTask(Struct, frozen=True, kw_only=True):
     files_changed: tuple[str, ...]
     diff: str
     output: str
+    saved_answer: str = ""
     earlier: tuple[Critique, ...] = ()
     start_tree: str = ""
     tree: str = ""
@@ -217,7 +222,6 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
         summary=review.summary,
         blockers=_some(blockers),
         fixes=_some(fixes),
-        usage=review.usage,
     )
 
 
@@ -232,15 +236,12 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     """Return the critique of an agent that reads the result of a stage and answers PASS, REWORK or FAIL.
 
     `can_read` is True for an agent with tools. An answer that is not exact is asked for once more; a second one is an
-    error, never a PASS. Raise an AgentError with the cost of all calls, or PipelineError if the critic would judge only
-    a part of the diff.
+    error, never a PASS. Raise an AgentError, or PipelineError if the critic would judge only a part of the work.
     """
-    if not can_read and len(task.diff.encode("utf-8", "surrogatepass")) > _MOST_DIFF_BYTES:
-        what = (
-            f"the diff of attempt {task.attempt} is too large for the critic of {task.stage}, which cannot read files"
-        )
-        hint = "use an agent with tools for the critic, or divide the stage"
-        raise PipelineError(what, stage=task.stage, hint=hint)
+    _require_whole(task, "diff", task.diff, _MOST_DIFF_BYTES, is_readable=can_read)
+    if task.saved_answer:
+        is_readable = can_read and task.saved_answer in task.artifacts
+        _require_whole(task, "answer", task.output, _MOST_ANSWER_BYTES, is_readable=is_readable)
     fence = new_fence()
     system, prompt = critic_prompt(gate, task, fence=fence, can_read=can_read)
     question = AgentRequest(
@@ -256,62 +257,39 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         accept_any_output=True,
         labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
     )
-    answer = await _asked(ask, question, Usage())
-    if isinstance(answer.critique, str):
-        again = replace(question, prompt=f"{prompt}\n\nReply with the JSON value only.")
-        answer = await _asked(ask, again, answer.usage)
-    critique = answer.critique
+    answer, critique = await _asked(ask, question)
     if isinstance(critique, str):
-        inexact = OutputInvalid(
+        again = replace(question, prompt=f"{prompt}\n\nReply with the JSON value only.")
+        answer, critique = await _asked(ask, again)
+    if isinstance(critique, str):
+        raise OutputInvalid(
             f"the critic's answer on attempt {task.attempt} of {task.stage} is not exact: {critique}",
             agent="critic",
             hint="retry, or use another agent or model for the critic",
-            output=answer.text,
-            attempts=0,
+            output=answer,
         )
-        _add_cost(inexact, answer.usage)
-        raise inexact
     if critique.verdict is CriticVerdict.PASS and critique.score is not None and critique.score < gate.min_score:
         why = f"it was said to pass, with a score of {critique.score}, which is below {gate.min_score}"
-        return replace(critique, verdict=CriticVerdict.REWORK, blockers=(why,), usage=answer.usage)
-    return replace(critique, usage=answer.usage)
+        return replace(critique, verdict=CriticVerdict.REWORK, blockers=(why,))
+    return critique
 
 
-class _CriticAnswer(Struct, frozen=True):
-    """A critique or the problem why there is none, the text of the answer, and the cost of all calls so far."""
+def _require_whole(task: GateTask, what: str, work: str, max_bytes: int, *, is_readable: bool) -> None:
+    """Raise PipelineError if a critic would judge only a part of the work."""
+    if is_readable or cut(work, max_bytes) == work:
+        return
+    message = f"the {what} of attempt {task.attempt} is too large for the critic of {task.stage}, which cannot read it"
+    hint = "use an agent with tools for the critic, have the stage write files, or divide the stage"
+    raise PipelineError(f"{message} in a file", stage=task.stage, hint=hint)
 
-    critique: Critique | str
-    text: str
-    usage: Usage
 
-
-async def _asked(ask: AskCritic, request: AgentRequest, earlier: Usage) -> _CriticAnswer:
-    """Ask a critic once. An empty answer is one that is not exact."""
+async def _asked(ask: AskCritic, request: AgentRequest) -> tuple[str, Critique | str]:
+    """Return a critic's answer, and the critique in it or why there is none. An empty answer is not exact."""
     try:
         result = await ask(request)
     except OutputInvalid as error:
-        usage = spent(error.attempts, error.cost_usd, error.usage)
-        return _CriticAnswer(error.message, error.output or error.raw_output, earlier.plus(usage))
-    except AgentError as error:
-        _add_cost(error, earlier)
-        raise
-    critique = read_critique(result.output, result.structured, inexact=result.inexact)
-    return _CriticAnswer(critique, result.output, earlier.plus(usage_of(result)))
-
-
-def _add_cost(error: AgentError, earlier: Usage) -> None:
-    """Add the cost of earlier calls to an error."""
-    if not earlier.requests:
-        return
-    own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
-    error.usage = TokenUsage(
-        input_tokens=own.input_tokens + earlier.input_tokens,
-        cached_tokens=own.cached_tokens,
-        output_tokens=own.output_tokens + earlier.output_tokens,
-    )
-    error.attempts += earlier.requests
-    if not earlier.unknown_costs:
-        error.cost_usd = (error.cost_usd or 0.0) + earlier.cost_usd
+        return error.output or error.raw_output, error.message
+    return result.output, read_critique(result.output, result.structured, inexact=result.inexact)
 
 
 def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read: bool) -> tuple[str, str]:
@@ -331,7 +309,7 @@ def _material(task: GateTask, fence: str) -> Iterator[str]:
     if task.files_changed:
         yield fenced(fence, "files changed", _names(task.files_changed))
     if task.output.strip():
-        yield fenced(fence, "what the agent answered", cut(task.output, 100_000))
+        yield fenced(fence, "what the agent answered", cut(task.output, _MOST_ANSWER_BYTES))
     if task.earlier:
         critiques = [_critique_text(number, critique) for number, critique in enumerate(task.earlier, start=1)]
         yield fenced(fence, "earlier critiques", cut("\n\n".join(critiques), 50_000))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.errors import OutputInvalid, RateLimited
+from codeloupe.errors import OutputInvalid, RateLimited, StoreError
 from codeloupe.model import pipeline as model
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import FailedTry, PipelineEvent, StageRecord, StageState
 from codeloupe.pipelines.context import LONGEST_QUOTA_SECONDS, Context
-from codeloupe.pipelines.execution import failure_usage
+from codeloupe.pipelines.stage_calls import StageCalls
 from codeloupe.pipelines.state import Fact
 
 
@@ -44,8 +47,20 @@ class StageWork:
                 failures += 1
         self.context.keys.tell(workspace, tree, calls=f"{self.record.retries} {failures}")
 
-    def wait_for_quota(self, error: RateLimited) -> None:
-        """Save that the stage waits until a quota resets, which does not count as a failure."""
+    @contextmanager
+    def counting(self, calls: StageCalls) -> Iterator[None]:
+        """Save what calls spent if the block, which saves their outcome, is cancelled or fails."""
+        try:
+            yield
+        except BaseException:
+            record = self.record
+            # The caller gets the first error.
+            with suppress(StoreError):
+                self.state.put(replace(record, unanswered=0, lost=record.lost.plus(calls.usage)))
+            raise
+
+    def wait_for_quota(self, error: RateLimited, usage: Usage) -> None:
+        """Save that the stage waits until a quota resets, which does not count as a failure, and what it spent."""
         record = self.record
         self.state.move(
             record,
@@ -53,7 +68,7 @@ class StageWork:
             reason=error.message,
             quota_until=self.context.quota_reset(self.name, error),
             unanswered=0,
-            lost=record.lost.plus(failure_usage(error)),
+            lost=record.lost.plus(usage),
         )
 
     def record_failure(self, failure: FailedTry, answer: str = "", **changes: Any) -> None:

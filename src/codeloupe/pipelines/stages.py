@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import AnswerReplaced, CodeloupeError, WorkspaceError
 from codeloupe.model import pipeline as model
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
     Approval,
     AttemptRecord,
@@ -31,7 +32,6 @@ from codeloupe.pipelines.artifacts import listed
 from codeloupe.pipelines.attempts import Attempts, critique_by_person
 from codeloupe.pipelines.changes import outdated_parts, parts_now
 from codeloupe.pipelines.context import Context
-from codeloupe.pipelines.execution import failure_usage
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.recovery import Action, failed_try, failures_of, next_action, refused_at, tried_again
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
@@ -118,23 +118,26 @@ class StageRun(StageWork):
     async def _judge(self, action: Action) -> None:
         gate = self.stage.gates[action.gate]
         self.state.move(self.record, StageState.GATING, reason="", wants_approval="", quota_until=None)
-        try:
-            critique = await self.context.judge(self.stage, gate, await self._task(action.attempt))
-        except (CodeloupeError, OSError) as error:
-            quota = quota_error(error)
-            if quota is None:
-                self._gate_failed(action, error)
-            else:
-                self.wait_for_quota(quota)
-        else:
+        calls = self.context.calls_of(self.name)
+        with self.counting(calls):
+            try:
+                task = await self._task(action.attempt)
+                critique = await self.context.judge(self.stage, gate, task, calls=calls)
+            except (CodeloupeError, OSError) as error:
+                quota = quota_error(error)
+                if quota is None:
+                    self._gate_failed(action, error, calls.usage)
+                else:
+                    self.wait_for_quota(quota, calls.usage)
+                return
             self._decided(action, critique)
 
-    def _gate_failed(self, action: Action, error: Exception) -> None:
+    def _gate_failed(self, action: Action, error: Exception, usage: Usage) -> None:
         key = self.stage.gate_keys[action.gate]
         step = RecoveryStep.FIRST
         if failures_of(self.record, action.attempt, gate_key=key):
             step = RecoveryStep.RETRY
-        failure = failed_try(error, step=step, attempt=action.attempt, usage=failure_usage(error))
+        failure = failed_try(error, step=step, attempt=action.attempt, usage=usage)
         self.record_failure(replace(failure, gate=action.gate, gate_key=key), unused_answer(error))
 
     def _decided(
@@ -200,9 +203,10 @@ class StageRun(StageWork):
             workspace=self.files.workspace(self.name),
             requirements=self._requirements(),
             artifacts=attempt.artifacts,
-            files_changed=tuple(file for file in attempt.files_changed if file not in ours),
+            files_changed=await self.context.workspaces.changed(start, tree),
             diff=await self.context.workspaces.diff(start, tree),
             output=self.files.read(attempt.output_file),
+            saved_answer=attempt.saved_answer,
             earlier=tuple(earlier),
             start_tree=start,
             tree=tree,

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.errors import Crashed, OutputInvalid, PipelineError, ProgramNotFound
-from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage, Usage
+from codeloupe.errors import OutputInvalid, PipelineError, ProgramNotFound
+from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, Decision, GateDefinition, GateKind
@@ -62,8 +62,8 @@ def judged(agent: ScriptedAgent, asked: GateTask, gate: GateDefinition = GATE, *
     return asyncio.run(critic_gate(gate, asked, ask=ask, can_read=can_read))
 
 
-def said(*steps: AgentStep, cost_usd: float | None = 0.5) -> ScriptedAgent:
-    return ScriptedAgent(steps, cost_usd=cost_usd)
+def said(*steps: AgentStep) -> ScriptedAgent:
+    return ScriptedAgent(steps)
 
 
 def test_the_critic_only_reads_what_there_is_to_judge_as_material_and_its_answer_is_the_critique(
@@ -75,7 +75,6 @@ def test_the_critic_only_reads_what_there_is_to_judge_as_material_and_its_answer
     critique = judged(agent, task(tmp_path, earlier=earlier), replace(GATE, model="some-model"))
     assert (critique.verdict, critique.score, critique.gate) == (REWORK, 80, GateKind.CRITIC)
     assert (critique.blockers, critique.fixes) == (("no source",), ("name one",))
-    assert (critique.usage.requests, critique.usage.cost_usd, critique.usage.input_tokens) == (1, 0.5, 100)
     (request,) = agent.requests
     assert (request.working_dir, request.tools, request.model) == (tmp_path, None, "some-model")
     assert (request.permission_mode.may_write, request.output_schema is None) == (False, False)
@@ -113,7 +112,7 @@ def test_much_material_is_cut_and_says_so(tmp_path: Path) -> None:
 def test_a_critic_that_cannot_read_files_does_not_judge_a_part_of_a_diff(tmp_path: Path) -> None:
     agent = said(Json(ANSWER))
     asked = task(tmp_path, diff="x" * 400_001)
-    with pytest.raises(PipelineError, match="too large for the critic of write, which cannot read files"):
+    with pytest.raises(PipelineError, match="too large for the critic of write, which cannot read it in a file"):
         judged(agent, asked, can_read=False)
     assert not agent.requests
     assert judged(agent, asked).verdict is PASS
@@ -150,7 +149,7 @@ INEXACT = [
 def test_an_answer_that_is_not_exact_is_asked_for_once_more(tmp_path: Path, step: AgentStep) -> None:
     agent = said(step, Json(ANSWER))
     critique = judged(agent, task(tmp_path))
-    assert (critique.verdict, critique.usage.requests) == (PASS, 2)
+    assert critique.verdict is PASS
     first, again = agent.requests
     assert again.prompt == f"{first.prompt}\n\nReply with the JSON value only."
     assert first.accept_any_output
@@ -166,18 +165,9 @@ def test_two_answers_that_are_not_exact_are_an_error_and_never_a_pass(tmp_path: 
 def test_an_answer_in_text_that_is_nothing_but_json_costs_one_call(tmp_path: Path) -> None:
     fenced = f"```json\n{json.dumps(ANSWER)}\n```"
     for step in (Json(ANSWER, as_text=True), Text(fenced)):
-        critique = judged(said(step), task(tmp_path))
-        assert (critique.verdict, critique.usage.requests) == (PASS, 1)
-
-
-def test_when_both_calls_fail_the_error_tells_what_both_cost(tmp_path: Path) -> None:
-    odd = OutputInvalid("odd", agent="scripted", output="?", cost_usd=0.25, usage=TokenUsage(input_tokens=7))
-    with pytest.raises(OutputInvalid, match="attempt 2 of write is not exact") as raised:
-        judged(said(odd), task(tmp_path))
-    assert (raised.value.cost_usd, raised.value.usage.input_tokens, raised.value.attempts) == (0.5, 14, 2)
-    with pytest.raises(Crashed) as crashed:
-        judged(said(Text("what?"), Crashed("oh", agent="scripted")), task(tmp_path))
-    assert crashed.value.attempts >= 2
+        agent = said(step)
+        assert judged(agent, task(tmp_path)).verdict is PASS
+        assert len(agent.requests) == 1
 
 
 def commanded(workspace: Path, *command: str, seconds: float = 20.0) -> Critique:
@@ -296,7 +286,6 @@ def outcome(*findings: Finding, **more: Any) -> Review:
         "summary": "No findings",
         "policy": Policy(),
         "findings": findings,
-        "usage": Usage(requests=3, cost_usd=0.5),
     }
     return Review(**{**fields, **more})
 
@@ -310,10 +299,9 @@ def reviewed(review: Review, *, changed: tuple[str, ...] = ("a.py",)) -> Critiqu
     return asyncio.run(review_gate(asked, give))
 
 
-def test_a_review_without_blocking_findings_passes_with_its_cost() -> None:
+def test_a_review_without_blocking_findings_passes() -> None:
     critique = reviewed(outcome(finding(Severity.LOW), finding(Severity.MEDIUM)))
     assert (critique.verdict, critique.score) == (PASS, None)
-    assert critique.usage == Usage(requests=3, cost_usd=0.5)
     assert critique.blockers == ()
 
 

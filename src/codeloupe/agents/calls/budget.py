@@ -72,6 +72,8 @@ class RunBudget:
         most = (given.max_usd, given.max_tokens, given.max_requests)
         self._max_usd, self._max_tokens, self._max_requests = (math.inf if one is None else one for one in most)
         self._clock, self._within, self.spent = clock, within, given.spent
+        # Also answers that turn out to be unusable: they are paid for.
+        self.answers = 0
         self.deadline: float = min(math.inf if deadline is None else deadline, within.deadline if within else math.inf)
         self._running = Spent()
         self._dearest_usd: float | None = None
@@ -140,6 +142,7 @@ class RunBudget:
                 def spend(result: AgentResult) -> None:
                     nonlocal cost
                     cost = cost_of(result)
+                    self.answers += 1
                     if spend_within is not None:
                         spend_within(result)
 

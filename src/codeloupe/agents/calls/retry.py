@@ -285,6 +285,11 @@ class Attempts:
             if not request.accept_any_output or not error.output.strip():
                 raise
             return _accepted(error, request, agent=name, seconds=self.timing.clock() - started)
+        except errors.BudgetExhausted as error:
+            if error.cost_usd is None:
+                # It stopped at its limit without reporting its cost, which is then at least that limit.
+                error.cost_usd = request.max_budget_usd
+            raise
         except errors.AgentError:
             raise
         except Exception as error:  # a vendor's library may raise anything, and every failure belongs to one family
@@ -295,7 +300,13 @@ class Attempts:
             raise errors.Crashed(message, agent=name, hint=hint) from error
         if not result.success:
             words = result.error or "no reason was given"
-            raise errors.Crashed(f"{name} gave no answer: {words}", agent=name, raw_output=result.raw_output)
+            raise errors.Crashed(
+                f"{name} gave no answer: {words}",
+                agent=name,
+                raw_output=result.raw_output,
+                cost_usd=result.total_cost_usd,
+                usage=result.usage,
+            )
         return result
 
     def _timed_out(self, what: str, attempts: int = 1) -> errors.TimedOut:
