@@ -297,7 +297,11 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     @property
     def chosen_attempt(self) -> AttemptRecord | None:
         """Return the attempt whose work is used, or None."""
-        return next((attempt for attempt in self.attempts if attempt.number == self.chosen), None)
+        return None if self.chosen is None else self.attempt(self.chosen)
+
+    def attempt(self, number: int) -> AttemptRecord | None:
+        """Return the attempt with a number, unless it was discarded."""
+        return next((attempt for attempt in self.attempts if attempt.number == number), None)
 
     @property
     def outdated_text(self) -> str:
@@ -315,8 +319,8 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     `agent` and `model` are for stages that do not choose their own. `given` lists the inputs that are not defaults.
     `home` is the machine and state directory where the run started, on which its paths are valid, and `host` is that
     machine's name. `origin` is the address of its repository. The stages start from `base_tree`, the tree of
-    `base_commit`, and `result_tree` is the merged result. A run that was handed to workers (`on_workers`) continues on
-    workers.
+    `base_commit`, and `result_tree` is the merged result. `checkout_tree` is the tree of the stage that was completed
+    last. A run that was handed to workers (`on_workers`) continues on workers.
     """
 
     run_id: str
@@ -342,6 +346,7 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     base_commit: str = ""
     object_format: str = "sha1"
     result_tree: str = ""
+    checkout_tree: str = ""
     on_workers: bool = False
     version: int = 1
 

@@ -79,6 +79,12 @@ class StageRun(StageWork):
 
     async def _act(self, action: Action) -> bool:
         """Take one action, and return whether another one follows at once."""
+        problem = await self._checkout_problem(action)
+        if problem:
+            if action.do == "escalate":
+                problem = f"{action.reason}; {problem}"
+            # The checkout has no work that a person could approve.
+            action = Action("escalate", 0, problem)
         match action.do:
             case "complete" | "fail":
                 await self._end(action)
@@ -97,6 +103,62 @@ class StageRun(StageWork):
                 async with self._slots:
                     await self._attempts.store(action)
         return self.record.state is not StageState.WAITING_FOR_QUOTA
+
+    async def _checkout_problem(self, action: Action) -> str:
+        """Return why an action is impossible in the checkout as it is now; empty if it is possible.
+
+        A stage begins with exactly the work that was accepted last. Its gates judge exactly the files of an attempt,
+        and with these it is completed.
+        """
+        record = self.record
+        if not self.context.is_checkout:
+            return ""
+        if (
+            action.do != "escalate"
+            and record.wants_approval == "escalation"
+            and self.state.answer(self.name) is not None
+        ):
+            # The person who answered saw this question.
+            return record.reason
+        attempt = record.attempt(action.attempt)
+        try:
+            if action.do == "execute":
+                return await self._problem_at_start()
+            if attempt is None or not attempt.tree or action.do not in ("judge", "complete", "escalate"):
+                return ""
+            changed = await self._changed_since(attempt.tree)
+        except (CodeloupeError, OSError) as error:
+            return str(error)
+        if not changed:
+            return ""
+        words = (
+            f"the checkout does not contain attempt {attempt.number} of {self.name}, because of changes in {changed}"
+        )
+        return (
+            f"{words}; restore these files (the patch of the attempt is {attempt.diff_file}) and {self._resume_words()}"
+        )
+
+    async def _problem_at_start(self) -> str:
+        """Return why a stage cannot begin. A person who has it run again lets its gates judge the changes, too."""
+        record = self.record
+        if record.start_tree and not record.wants_approval:
+            return ""
+        run = self.state.run
+        changed = await self._changed_since(run.checkout_tree or run.base_tree)
+        if not changed:
+            return ""
+        if not record.start_tree:
+            await self._attempts.begin(wants_approval="escalation")
+        words = f"{self.name} cannot start, because the checkout contains changes that no stage was accepted with"
+        return f"{words}: {changed}; restore these files and {self._resume_words()}"
+
+    async def _changed_since(self, tree: str) -> str:
+        changed = await self.context.workspaces.changes(self.files.made_workspace(self.name), since=tree)
+        return listed(changed)
+
+    def _resume_words(self) -> str:
+        command = f"`codeloupe pipeline resume {self.state.run.run_id}`"
+        return f"use {command}, or add `--retry {self.name}` to have them judged with another attempt"
 
     async def _judge(self, action: Action) -> None:
         gate = self.stage.gates[action.gate]
@@ -169,7 +231,7 @@ class StageRun(StageWork):
         """Return the task for a gate, after filling the workspace with the attempt and nothing else."""
         record = self.record
         attempt = next(attempt for attempt in record.attempts if attempt.number == number)
-        await self._show(attempt)
+        await self.fill(self.files.made_workspace(self.name), attempt.tree, number)
         ours = self.context.own_answers()
         start = await self.context.workspaces.without(record.start_tree, ours)
         tree = await self.context.workspaces.without(attempt.tree, ours)
@@ -190,25 +252,6 @@ class StageRun(StageWork):
             start_tree=start,
             tree=tree,
         )
-
-    async def _show(self, attempt: AttemptRecord) -> None:
-        """Fill the workspace with an attempt. Raise WorkspaceError if the checkout does not have its files."""
-        workspace = self.files.made_workspace(self.name)
-        if not self.context.is_checkout:
-            await self.fill(workspace, attempt.tree, attempt.number)
-            return
-        record = self.record
-        last = max(each.number for each in (*record.earlier, *record.attempts))
-        if attempt.number != last:
-            what = f"attempt {attempt.number} of {self.name} cannot be judged: the checkout contains a later one"
-            hint = f"its patch is {attempt.diff_file}; codeloupe never resets a checkout"
-            raise WorkspaceError(what, stage=self.name, hint=hint)
-        found = (await self.context.workspaces.keep(workspace, artifacts=attempt.artifacts)).tree
-        changed = set(await self.context.workspaces.changed(attempt.tree, found)).intersection(attempt.files_changed)
-        if changed:
-            what = f"attempt {attempt.number} of {self.name} cannot be judged: {listed(sorted(changed))} changed since"
-            hint = f"restore the file, or have the stage run again; its patch is {attempt.diff_file}"
-            raise WorkspaceError(what, stage=self.name, hint=hint)
 
     def _requirements(self) -> str:
         requirements = self.stage.step_text
@@ -241,7 +284,7 @@ class StageRun(StageWork):
         wanted = self.event("approval_wanted", question, attempt=attempt, wants=wants)
         # The workspace shows the attempt to the person. If it cannot be filled, the patch does.
         note = await self._put_back(replace(self.record, chosen=attempt))
-        if note and not self.context.is_checkout:
+        if note:
             self.state.report("note", note, stage=self.name)
         record = self.record
         return self.state.move(
@@ -296,6 +339,12 @@ class StageRun(StageWork):
 
     async def _end(self, action: Action, *events: PipelineEvent, answered: Approval | None = None) -> None:
         """Bring the stage to its end. The workspace contains the accepted work, for people who look there."""
+        if answered is not None:
+            # The files may have changed while the person was asked.
+            problem = await self._checkout_problem(action)
+            if problem:
+                self.state.drop(answered, *events, self.event("note", f"this does not count: {problem}"))
+                return
         record = replace(self.record, chosen=action.attempt or None)
         note = await self._put_back(record)
         reasons = [reason for reason in (action.reason, note) if reason]
@@ -312,10 +361,8 @@ class StageRun(StageWork):
     async def _put_back(self, record: StageRecord) -> str:
         """Fill the workspace with the chosen attempt, and return a note if that is impossible."""
         chosen = record.chosen_attempt
-        if chosen is None or not chosen.tree:
+        if self.context.is_checkout or chosen is None or not chosen.tree:
             return ""
-        if self.context.is_checkout:
-            return _checkout_note(record, chosen)
         last = record.attempts[-1]
         if not last.tree:
             # The workspace has the only copy of its files.
@@ -325,13 +372,3 @@ class StageRun(StageWork):
         except (WorkspaceError, OSError) as error:
             return f"the workspace does not contain attempt {chosen.number}: {error}"
         return ""
-
-
-def _checkout_note(record: StageRecord, chosen: AttemptRecord) -> str:
-    """Return a note if the checkout has more than the chosen attempt."""
-    patch = f"the patch of attempt {chosen.number} is {chosen.diff_file}"
-    if chosen.number != record.attempts[-1].number:
-        return f"the checkout contains a later attempt; {patch}"
-    if any(failure.attempt > chosen.number for failure in record.failures):
-        return f"the checkout may also contain changes of later, failed calls; {patch}"
-    return ""
