@@ -18,7 +18,7 @@ from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.store.history import DatabaseHistory
+from codeloupe.store.history import DatabaseHistory, name_work_tree
 from codeloupe.store.sqlite import SqliteDatabase
 from tests.findings_material import make_finding
 
@@ -36,7 +36,7 @@ def rows() -> Iterator[BenchRow]:
         git(root, "init", "--quiet", "--template=", "--initial-branch=main")
         git(root, "commit", "--quiet", "--allow-empty", "--message=empty")
         first = git(root, "rev-parse", "HEAD").decode().strip()
-        _fill(home / "codeloupe.sqlite3", f"root:{first}")
+        _fill(home / "codeloupe.sqlite3", f"root:{first}", work_tree=name_work_tree(root))
         start = best_seconds(lambda: _run(["history", "list"], root, Path(directory) / "empty"), times=_TIMES)
         some = _identifier(_REVIEWS // 2)
         for words, limit in (
@@ -63,7 +63,7 @@ def _run(words: list[str], root: Path, home: Path) -> None:
         raise RuntimeError(f"codeloupe {' '.join(words)} ended with {completed.returncode}: {completed.stderr!r}")
 
 
-def _fill(path: Path, repository: str) -> None:
+def _fill(path: Path, repository: str, *, work_tree: str) -> None:
     """A thousand reviews of a branch, two a day: each finds ten new defects, and ten old ones are gone."""
     with SqliteDatabase(path) as database:
         history = DatabaseHistory(database)
@@ -74,6 +74,7 @@ def _fill(path: Path, repository: str) -> None:
                     review=_review(number),
                     saved_at=now - timedelta(hours=12 * (_REVIEWS - number)),
                     repository=repository,
+                    work_tree=work_tree,
                     repository_label="repository",
                     branch="main",
                 )

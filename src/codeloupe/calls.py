@@ -285,17 +285,17 @@ class StageKeys:
 
     def __init__(self, called: Callable[[Agent], str], *, trust: str) -> None:
         self._trust = trust
-        self._known: dict[Path, tuple[str, int]] = {}
+        self._known: dict[Path, tuple[str, str]] = {}
         self._called = called
 
-    def tell(self, workspace: Path, tree: str, failures: int) -> None:
-        """A workspace holds this tree now; so many calls on it have failed, and the next must not be one of them."""
-        self._known[workspace] = (tree, failures)
+    def tell(self, workspace: Path, tree: str, *, calls: str) -> None:
+        """Remember that a workspace contains a tree, and `calls`, which tells a repeated call from the earlier ones."""
+        self._known[workspace] = (tree, calls)
 
     def key_of(self, request: AgentRequest, agent: Agent) -> str | None:
         """The key, or None for a call that changes files, or on files whose content is not known."""
-        tree, failures = self._known.get(request.working_dir, (None, 0))
-        version, extra = request.labels.get("prompt_version", f"stage {CALL_VERSION}"), {"failures": str(failures)}
+        tree, calls = self._known.get(request.working_dir, (None, ""))
+        version, extra = request.labels.get("prompt_version", f"stage {CALL_VERSION}"), {"calls": calls}
         name = self._called(agent)
         return _call_key(request, agent, tree=tree, trust=self._trust, name=name, version=version, extra=extra)
 

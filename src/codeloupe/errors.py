@@ -229,6 +229,10 @@ class StoreError(CodeloupeError, exit_code=3):
     """The database cannot be opened, read or written. The message gives the path of its file."""
 
 
+class AnswerReplaced(StoreError, retryable=True):
+    """A person answered a question of a pipeline again before the first answer had its effect; the newer one counts."""
+
+
 class StoreUnavailable(StoreError, retryable=True):
     """A shared database is temporarily unreachable: it is restarting, or the connection was lost."""
 

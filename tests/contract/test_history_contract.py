@@ -58,7 +58,9 @@ class TestReviews:
         hidden = (named("f3", severity=Severity.LOW),)
         saved = record(1, named("f1"), named("f2"), hidden=hidden, hidden_findings=1, terms="t", seen=("b", "a"))
         history.save(saved)
-        assert history.get(identifier(1)) == replace(saved, turn=1)
+        found = history.get(identifier(1))
+        assert found is not None
+        assert replace(found, turn=0) == saved
         assert history.get(identifier(2)) is None
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
@@ -121,6 +123,16 @@ class TestLists:
         assert [row.fixed for row in by_reviewer.rows] == [0]
         history.prune(PruneRule(keep_last=2))
         assert listed(history) == [identifier(3), identifier(8)]
+
+    def test_the_order_is_that_of_saving_when_the_clock_of_the_database_goes_back(
+        self, history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seconds = iter((2e9, 1e9, 1e9))
+        monkeypatch.setattr(history.database, "clock", lambda: next(seconds))
+        for number in (1, 2):
+            history.save(record(number))
+        history.save_sweep(sweep_record(3))
+        assert listed(history) == [identifier(3), identifier(2), identifier(1)]
 
     def test_a_repository_is_found_by_any_of_its_names_and_no_other_is(self, history: History) -> None:
         history.save(record(1))

@@ -88,7 +88,6 @@ def test_workers_are_listed_with_their_slots_and_running_jobs(
     assert (found["queues"], found["slots"], found["running"]) == (["reviews", "pipelines"], 4, 1)
 
 
-@pytest.mark.defect("W9")
 def test_the_reason_of_a_dead_job_is_shown_once(tmp_path: Path, queue: JobQueue, environment: dict[str, str]) -> None:
     (number,) = queue.ask(review(), priority=Priority.PERSON)
 
@@ -99,6 +98,38 @@ def test_the_reason_of_a_dead_job_is_shown_once(tmp_path: Path, queue: JobQueue,
     for words in (("jobs", "list"), ("jobs", "show", str(number)), ("jobs", "watch", str(number))):
         ended = codeloupe(*words, cwd=tmp_path, environment=environment)
         assert (ended.stdout + ended.stderr).count("https://example.com/wrong") == 1, words
+
+
+@pytest.mark.defect("W9")
+def test_a_watcher_sees_the_reason_once_and_not_at_every_retry(
+    tmp_path: Path, queue: JobQueue, environment: dict[str, str]
+) -> None:
+    (number,) = queue.ask(review(), priority=Priority.PERSON)
+    # Another worker, so that the line does not change when the worker of this test ends.
+    Processes(queue.database, owner=Owner("elsewhere", 1, "t")).register_worker(["reviews"], 1)
+    watcher = Fleet(tmp_path, environment).start("jobs", "watch", str(number), name="watching")
+    log = tmp_path / "watching.log"
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        # The watcher sees that the attempt runs, as it does if an attempt takes seconds.
+        attempts = queue.find(number).attempts
+        assert await asyncio.to_thread(comes_to_pass, partial(_is_shown, f"job {number} running", log, times=attempts))
+        raise JobFailed("https://example.com/wrong could not be reached", retryable=True)
+
+    for _ in range(3):
+        asyncio.run(Worker(queue.database, execute).run(wait=False))
+        again_at = queue.find(number).again_at
+        assert again_at is not None
+        shown = f"retry at {again_at.astimezone():%H:%M:%S}"
+        assert comes_to_pass(partial(_is_shown, shown, log)), log.read_text()
+        queue.database.change("UPDATE procrastinate_jobs SET scheduled_at = NULL")
+    queue.cancel(number)
+    assert watcher.wait(30) == 3
+    assert log.read_text().count("https://example.com/wrong") == 1
+
+
+def _is_shown(text: str, log: Path, *, times: int = 1) -> bool:
+    return log.read_text().count(text) >= times
 
 
 @pytest.mark.defect("W9")

@@ -204,9 +204,17 @@ def test_listening_needs_a_password_that_stays_the_same(tmp_path: Path) -> None:
             server.process.send_signal(signal.SIGINT)
             assert server.process.wait(60) == 0, server.logs()
             assert password not in server.logs()
+            assert f"`ssh -N -L {port}:127.0.0.1:{port} {socket.gethostname()}`" in server.logs()
     assert len(urls) == 1
     file = tmp_path / "home" / "serve-password"
     assert file.stat().st_mode & 0o077 == 0
+
+
+def test_without_other_machines_nothing_is_said_about_encryption(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path / "home", "--workers", "1", "--listen", str(port)) as server:
+        assert f"@127.0.0.1:{port}/codeloupe" in server.variable()["CODELOUPE_DATABASE"]
+        assert "encrypted" not in server.logs()
 
 
 @each(
@@ -214,6 +222,7 @@ def test_listening_needs_a_password_that_stays_the_same(tmp_path: Path) -> None:
     [
         (("--workers", "0"), "--workers and --concurrency must be above 0"),
         (("--listen", "nowhere"), "'nowhere' is not an address"),
+        (("--listen", "127.0.0.1,0.0.0.0:5433"), "'127.0.0.1,0.0.0.0:5433' is not an address"),
         (("--listen", "1.2.3.4:99999"), "'1.2.3.4:99999' is not an address"),
         (("--password-file", "x"), "--password-file is for --listen"),
         (("--listen", "5433", "--password-file", "missing"), "cannot read the password in missing"),

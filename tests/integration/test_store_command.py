@@ -5,9 +5,10 @@ import random
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -16,20 +17,22 @@ from codeloupe.cli import store
 from codeloupe.cli.main import main
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, TrendKey
+from codeloupe.store.catalogue import entry_kinds
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database
 from codeloupe.store.leases import take_lease
 from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.migration import Migrated, counts_of, migrate
-from codeloupe.store.migration_plan import plan
 from codeloupe.store.owner import this_process
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.schema import SchemaStep, schema_steps, stored_tables
+from codeloupe.store.spending import Cost, Spending, SpendingRow, add_spending, spent_from
 from codeloupe.store.sqlite import SqliteDatabase
 from tests.endings import PATIENCE_SECONDS
 from tests.postgres import database_of
 from tests.postgres_proxy import Proxy, proxy_before
 from tests.program import PROGRAM
+from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
 from tests.unit.store.samples import result
@@ -58,9 +61,9 @@ def fill(database: Database, reviews: int, findings: int, *, first: int = 1) -> 
 
 def spend(database: Database, usd: float) -> None:
     database.change(
-        "INSERT INTO spending (month, budget, label, agent, usd, requests, unknown_costs)"
-        " VALUES ('2026-11', 'all', '', 'codex', ?, 3, 0)",
-        (usd,),
+        "INSERT INTO spending (month, budget, agent, source, label, usd, requests, unknown_costs)"
+        " VALUES ('2026-11', 'all', 'codex', ?, '', ?, 3, 0)",
+        (database.identity, usd),
     )
 
 
@@ -70,7 +73,7 @@ def add_run(database: Database, run_id: str) -> None:
         connection.execute("INSERT INTO runs VALUES (?, 'save', ?)", (run_id, b"state"))
         for position in range(2):
             connection.execute("INSERT INTO run_events VALUES (?, ?, ?)", (run_id, position, b"event"))
-        connection.execute("INSERT INTO run_approvals VALUES (?, ?, ?)", (run_id, b"stage", b"yes"))
+        connection.execute("INSERT INTO run_approvals VALUES (?, ?, ?, ?)", (run_id, b"stage", 1, b"yes"))
         for name, chunks in ((b"a\xff", [b"1", b"2"]), (b"b", [b"3"])):
             digest = name.rjust(32)
             connection.execute("INSERT INTO blobs VALUES (?, ?, 1e9) ON CONFLICT DO NOTHING", (digest, len(chunks)))
@@ -89,8 +92,8 @@ def told(database: Database) -> object:
     return listed, shown, history.dismissals([REPOSITORY]), history.trends([TrendKey.WEEK, TrendKey.EXPERT])
 
 
-def digests(printed: str) -> list[str]:
-    return re.findall(r"^\w+ +[\d,]+  [0-9a-f]{64}$", printed, re.MULTILINE)
+def counts_in(printed: str) -> list[str]:
+    return re.findall(r"^\w+ +[\d,]+$", printed, re.MULTILINE)
 
 
 @pytest.fixture
@@ -124,12 +127,18 @@ def test_all_goes_to_a_server_and_back_and_is_the_same(
     back = moved(postgres_url, tmp_path / "two.sqlite3", "--quiet", cwd=tmp_path)
     assert f"Copied: {reviews} finished calls, " in there.replace(",000", "000")
     assert "Verified" in there
-    assert digests(there) == digests(back)
-    assert len(digests(there)) == len(stored_tables(schema_steps()))
-    with PostgresDatabase(postgres_url) as server, SqliteDatabase(tmp_path / "two.sqlite3") as two:
+    assert counts_in(there) == counts_in(back)
+    assert len(counts_in(there)) == len(stored_tables(schema_steps()))
+    with (
+        SqliteDatabase(tmp_path / "one.sqlite3") as one,
+        PostgresDatabase(postgres_url) as server,
+        SqliteDatabase(tmp_path / "two.sqlite3") as two,
+    ):
         for database in (server, two):
             assert counts_of(database) == counts
             assert told(database) == seen
+            again = migrate(one, database)
+            assert (again.is_verified, sum(again.copied.values())) == (True, 0)
             # The claim stays behind, and what is saved next comes after all that was copied.
             assert database.select("SELECT count(*) FROM leases") == [(0,)]
             DatabaseHistory(database).save(record(9_999))
@@ -156,20 +165,21 @@ def test_what_the_target_has_stays_and_a_difference_is_told(
         assert f"not verified: 1 entry is different in the target: review {identifier(3)}" in first.stderr
         assert "--replace" in first.stderr
         assert f"Copied: {ALL_OF_THE_FILE}." in first.stdout
-        # After what was there, in the order of the source.
+        # In the order of saving, and those of the target were saved last.
         order = [entry.entry_id for entry in history.list(HistoryQuery(limit=100)).entries]
         copied = [entry.entry_id for entry in DatabaseHistory(source).list(HistoryQuery(limit=100)).entries]
-        assert order == [*(one for one in copied if one != identifier(3)), identifier(3), identifier(700)]
+        assert order == [identifier(3), identifier(700), *(one for one in copied if one != identifier(3))]
         assert [one.review_id for one in history.findings_of(["theirs"])] == [identifier(3)]
         again = moved(file, place, "--replace", cwd=tmp_path)
         assert "Replaced: 1 review." in again
-        assert [entry.entry_id for entry in history.list(HistoryQuery(limit=100)).entries] == order
+        order = [entry.entry_id for entry in history.list(HistoryQuery(limit=100)).entries]
+        assert order == [identifier(700), *copied]
         assert history.findings_of(["theirs"]) == ()
         assert "Copied: nothing." in moved(file, place, cwd=tmp_path)
 
 
 # In the middle of an entry, and between a batch and the next.
-@each("letter, word, spared", [(b"P", b"INSERT INTO findings", 20), (b"Q", b"COMMIT", 9)])
+@each("letter, word, spared", [(b"P", b"INSERT INTO findings", 20), (b"Q", b"COMMIT", 3)])
 def test_after_a_kill_the_same_command_goes_on(
     file: Path, postgres_url: str, tmp_path: Path, letter: bytes, word: bytes, spared: int
 ) -> None:
@@ -247,7 +257,7 @@ def test_others_may_use_both_sides_meanwhile(file: Path, postgres_url: str, *, b
             fill(source, 5, 3, first=100)
         numbers = iter(range(2_000, 3_000))
 
-        def save(_what: str, _done: int, _total: int) -> None:
+        def save(_done: int, _total: int) -> None:
             # Other connections, as another process has them.
             number = next(numbers)
             DatabaseHistory(at_source).save(record(number, named("new at the source")))
@@ -258,8 +268,6 @@ def test_others_may_use_both_sides_meanwhile(file: Path, postgres_url: str, *, b
         history = DatabaseHistory(target)
         assert history.get(identifier(2_000)) is None, "what came after the start is copied the next time"
         assert len(history.findings_of(["new at the target"])) == number - 2_000
-        turns = target.select("SELECT turn FROM reviews UNION ALL SELECT turn FROM sweeps")
-        assert len({turn for (turn,) in turns}) == len(turns)
         done = migrate(source, target)
         assert (done.is_verified, done.copied["reviews"]) == (True, number - 2_000)
 
@@ -278,27 +286,67 @@ def test_an_interruption_says_that_it_can_go_on(
     assert "geheim" not in said
 
 
-def test_damaged_values_of_a_file_do_not_keep_the_rest_from_a_server(
-    file: Path, postgres_url: str, tmp_path: Path
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize(
+    ("statement", "column"),
+    [
+        ("UPDATE reviews SET saved_at = 'yesterday' WHERE review_id = ?", "saved_at of the table reviews"),
+        ("UPDATE reviews SET unknown_costs = 0.5 WHERE review_id = ?", "unknown_costs of the table reviews"),
+        ("UPDATE findings SET severity = x'00ff' WHERE review_id = ?", "severity of the table findings"),
+        ("UPDATE findings SET payload = 'text' WHERE review_id = ?", "payload of the table findings"),
+        ("UPDATE findings SET file = CAST(x'ff' AS TEXT) WHERE review_id = ?", "file of the table findings"),
+        ("UPDATE findings SET file = 'a' || char(0) WHERE review_id = ?", "file of the table findings"),
+    ],
+)
+def test_an_entry_with_a_value_of_another_type_is_named_and_not_copied(
+    file: Path, tmp_path: Path, postgres_url: str, kind: str, statement: str, column: str
 ) -> None:
-    with SqliteDatabase(file) as database:
-        database.change(
-            "UPDATE reviews SET saved_at = 'yesterday', cost_usd = -0.0 WHERE review_id = ?", (identifier(4),)
+    target: Database = PostgresDatabase(postgres_url) if kind == "postgres" else SqliteDatabase(tmp_path / "b.sqlite3")
+    with target, SqliteDatabase(file) as source:
+        source.change(statement, (identifier(4),))
+        reason = f"a value in the column {column} does not have its type"
+        for _ in range(2):
+            done = migrate(source, target, replace=True)
+            assert done.skipped == (f"review {identifier(4)}, because {reason}",)
+            assert (done.different, done.is_verified) == ((), False)
+        assert target.select("SELECT count(*) FROM reviews") == [(23,)]
+
+
+def test_an_entry_with_a_key_of_another_type_is_named(file: Path, postgres_url: str) -> None:
+    with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
+        source.change("UPDATE dismissals SET fingerprint = x'00ff'")
+        source.change("UPDATE results SET key = CAST(x'ff' AS TEXT) WHERE key = 'key 1'")
+        done = migrate(source, target)
+        reason = "a value in the column fingerprint of the table dismissals does not have its type"
+        assert done.skipped == (
+            "rows of the table results (1), because no entry has their key",
+            f"dismissal {REPOSITORY} 00ff, because {reason}",
         )
-        database.change("UPDATE findings SET severity = x'00ff', payload = 'text', file = 7 WHERE review = 5")
-    assert "Verified" in moved(file, postgres_url, cwd=tmp_path)
-    assert "Verified" in moved(postgres_url, file, cwd=tmp_path)
+        assert (done.copied["results"], done.copied["dismissals"]) == (21, 0)
+
+
+def test_rows_without_their_owner_are_counted_and_not_copied(file: Path, postgres_url: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        # Other programs do not check references unless they are told to.
+        connection.execute("DELETE FROM reviews WHERE review_id = ?", (identifier(4),))
+        connection.execute("DELETE FROM blobs WHERE digest = ?", (b"b".rjust(32),))
+    ended = codeloupe("store", "migrate", "--from", str(file), "--to", postgres_url, cwd=tmp_path)
+    assert ended.exit_code == 3
+    assert "Not copied: rows of the table findings (5), because no entry has their key." in ended.stdout
+    assert "Not copied: rows of the table blob_chunks (1), because no entry has their key." in ended.stdout
+    lacking = "Not copied: run run-1, because the table blobs does not have a row that it refers to."
+    assert lacking in ended.stdout
+    assert "not verified: 3 entries were not copied" in ended.stderr
 
 
 def test_an_entry_that_is_larger_than_a_batch_is_copied_in_pages(
     file: Path, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from codeloupe.store import migration, migration_rows  # noqa: PLC0415 - to make its batches small
+    from codeloupe.store import migration_rows  # noqa: PLC0415 - to make its batches small
 
-    monkeypatch.setattr(migration, "_BATCH_BYTES", 1)
-    monkeypatch.setattr(migration, "PAGE_ROWS", 3)
-    monkeypatch.setattr(migration_rows, "PAGE_ROWS", 3)
-    monkeypatch.setattr(migration_rows, "SMALL_PAGE_ROWS", 2)
+    monkeypatch.setattr(migration_rows, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(migration_rows, "_PAGE_ROWS", 3)
+    monkeypatch.setattr(migration_rows, "_LARGE_PAGE_ROWS", 2)
     with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
         done: Migrated = migrate(source, target)
         assert done.is_verified
@@ -312,8 +360,49 @@ def test_spending_is_copied_from_server_to_server(postgres_url: str, other_postg
         assert "Copied: 1 spending record." in moved(postgres_url, other_postgres_url, cwd=tmp_path)
         assert target.select("SELECT * FROM spending") == source.select("SELECT * FROM spending")
         target.change("UPDATE spending SET usd = 99")
-        assert migrate(source, target).different == ("spending 2026-11 all codex",)
+        assert migrate(source, target).different == (f"spending 2026-11 all codex {source.identity}",)
         assert target.select("SELECT usd FROM spending") == [(99.0,)]
+
+
+def test_spending_of_several_databases_adds_up_and_counts_once(postgres_url: str, tmp_path: Path) -> None:
+    with (
+        SqliteDatabase(tmp_path / "one.sqlite3") as one,
+        SqliteDatabase(tmp_path / "two.sqlite3") as two,
+        PostgresDatabase(postgres_url) as team,
+    ):
+        for database, usd in ((one, 1.0), (two, 2.0), (team, 4.0)):
+            with database.writing() as connection:
+                cost = Cost(usd, requests=1)
+                add_spending(connection, "2026-11", "codex", budgets=[("all", "")], cost=cost)
+        for source in (one, two, one, two):
+            assert migrate(source, team).is_verified
+        with team.reading() as connection:
+            assert spent_from(connection, "2026-11", "all") == Cost(7.0, requests=3)
+        assert Spending(team).rows("2026-11") == (SpendingRow("all", "", "codex", Cost(7.0, requests=3)),)
+        assert Spending(team).months() == {"2026-11": Cost(7.0, requests=3)}
+        with one.writing() as connection:
+            add_spending(connection, "2026-11", "codex", budgets=[("all", "")], cost=Cost(0.5, requests=1))
+        assert migrate(one, team).different == (f"spending 2026-11 all codex {one.identity}",)
+        assert migrate(one, team, replace=True).is_verified
+        assert Spending(team).months() == {"2026-11": Cost(7.5, requests=4)}
+        # The way back does not count anything twice either.
+        assert migrate(team, one).is_verified
+        assert Spending(one).months() == {"2026-11": Cost(7.5, requests=4)}
+        assert one.identity != team.identity
+
+
+def test_a_clone_finds_its_reviews_in_the_shared_database(
+    repository: GitRepository, postgres_url: str, tmp_path: Path
+) -> None:
+    repository.commit_files({"a.py": "x = 1\n"})
+    repository.write("a.py", "x = 2\n")
+    home = {"CODELOUPE_HOME": str(tmp_path / "home")}
+    words = ("review", "--uncommitted", "--reviewer", "offline", "--format", "json")
+    review_id = codeloupe(*words, cwd=repository.path, environment=home).json()["review_id"]
+    moved(tmp_path / "home", postgres_url, cwd=tmp_path)
+    shared = {**home, "CODELOUPE_DATABASE": postgres_url}
+    listed = codeloupe("history", "list", "--json", cwd=repository.path, environment=shared).json()["entries"]
+    assert [entry["id"] for entry in listed] == [review_id]
 
 
 @pytest.mark.defect("M4")
@@ -347,20 +436,26 @@ def test_unknown_tables_and_columns_are_refused_before_anything_is_copied(
         assert target.select("SELECT count(*) FROM results") == [(0,)]
 
 
-def test_a_column_of_another_type_and_another_key_are_refused(postgres_url: str, tmp_path: Path) -> None:
-    with SqliteDatabase(tmp_path / "codeloupe.sqlite3") as source, PostgresDatabase(postgres_url) as target:
-        target.change("ALTER TABLE spending DROP CONSTRAINT spending_pkey")
-        with pytest.raises(StoreError, match="the table spending has other keys"):
-            migrate(source, target)
-        target.change("ALTER TABLE spending ALTER COLUMN usd TYPE numeric")
-        with pytest.raises(StoreError, match="the column usd of the table spending has another type"):
-            migrate(source, target)
+@pytest.mark.parametrize("changed", ["source", "target"])
+def test_a_value_of_a_column_of_another_type_is_never_equal(postgres_url: str, tmp_path: Path, changed: str) -> None:
+    with SqliteDatabase(tmp_path / "codeloupe.sqlite3") as file, PostgresDatabase(postgres_url) as server:
+        source, target = (server, file) if changed == "source" else (file, server)
+        spend(source, 12.5)
+        server.change("ALTER TABLE spending ALTER COLUMN usd TYPE numeric")
+        name = f"spending 2026-11 all codex {source.identity}"
+        done = migrate(source, target)
+        if changed == "source":
+            reason = "a value in the column usd of the table spending does not have its type"
+            assert done.skipped == (f"{name}, because {reason}",)
+        else:
+            assert done.different == (name,)
+        assert not done.is_verified
 
 
 def test_tables_of_a_later_schema_are_copied_without_new_code(postgres_url: str, tmp_path: Path) -> None:
     remarks_table = (
-        "CREATE TABLE remarks (number bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,"
-        ' topic text COLLATE "C" NOT NULL REFERENCES topics (topic) ON DELETE CASCADE, remark bytea)'
+        'CREATE TABLE remarks (topic text COLLATE "C" NOT NULL REFERENCES topics (topic) ON DELETE CASCADE,'
+        " position bigint NOT NULL, remark bytea, PRIMARY KEY (topic, position))"
     )
     step = SchemaStep(
         "03_stored.sql",
@@ -376,18 +471,25 @@ def test_tables_of_a_later_schema_are_copied_without_new_code(postgres_url: str,
         DatabaseHistory(source).save(record(1, named("a")))
         source.change("UPDATE reviews SET topic = 'locks'")
         source.change("INSERT INTO topics VALUES ('locks', 0.5)")
-        for remark in (b"one", b"two"):
-            source.change("INSERT INTO remarks (topic, remark) VALUES ('locks', ?)", (remark,))
+        for position, remark in enumerate((b"one", b"two")):
+            source.change("INSERT INTO remarks VALUES ('locks', ?, ?)", (position, remark))
         assert migrate(source, target).is_verified
         assert target.select("SELECT topic FROM reviews") == [("locks",)]
-        assert target.select("SELECT topic, remark FROM remarks ORDER BY number") == [
+        assert target.select("SELECT topic, remark FROM remarks ORDER BY position") == [
             ("locks", b"one"),
             ("locks", b"two"),
         ]
 
 
 def test_every_table_of_entries_has_a_noun() -> None:
-    assert list(store._NOUNS) == [kind.name for kind in plan(schema_steps())]
+    assert list(store._NOUNS) == [kind.table.name for kind in entry_kinds(schema_steps())]
+
+
+def test_the_key_of_a_row_begins_with_the_key_of_its_owner() -> None:
+    for kind in entry_kinds(schema_steps()):
+        for part in kind.parts:
+            assert part.key[: len(kind.table.key)] == kind.table.key
+            assert len(part.key) > len(kind.table.key)
 
 
 @pytest.mark.parametrize("busy", ["source", "target"])
@@ -405,7 +507,7 @@ def test_a_run_in_use_is_not_copied_and_is_named(postgres_url: str, tmp_path: Pa
         assert first.exit_code == 3
         host = socket.gethostname()
         assert f"Not copied: run run-1, because process {os.getpid()} on {host} is working on it." in first.stdout
-        assert "not verified: 1 run was not copied" in first.stderr
+        assert "not verified: 1 entry was not copied" in first.stderr
         copied = target.select("SELECT run_id FROM runs WHERE state = ?", (b"state",))
         assert copied == [("run-2",)]
         side.change("DELETE FROM leases")
@@ -463,8 +565,8 @@ class TestUsage:
         ended = codeloupe("store", "migrate", cwd=tmp_path, environment=environment)
         assert ended.exit_code == 0
         assert f"from  {file}\nto    {postgres_url}" in ended.stdout
-        assert "codeloupe: 22 of 52 entries copied\n" in ended.stderr
-        assert "codeloupe: 52 of 52 entries verified\n" in ended.stderr
+        assert "codeloupe: 22 of 52 entries done\n" in ended.stderr
+        assert "codeloupe: 52 of 52 entries done\n" in ended.stderr
 
     @each(
         "words, exit_code, said",

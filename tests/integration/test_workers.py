@@ -270,6 +270,28 @@ def test_a_run_killed_on_one_worker_goes_on_on_another_and_no_finished_stage_is_
     assert "completed" in (tmp_path / "asking.log").read_text()
 
 
+@pytest.mark.defect("W11")
+def test_an_approved_run_continues_on_a_worker_and_not_where_it_was_approved(
+    tmp_path: Path, postgres_url: str, repository: GitRepository
+) -> None:
+    repository.commit_files({"kept.txt": "as it was\n"})
+    deeds: dict[str, Sequence[Deed]] = {name: [Writes(f"{name}.md", f"{name}\n")] for name in ("draft", "release")}
+    stages = ({"name": "draft", "gate": {"kind": "approval"}}, {"name": "release", "needs": ["draft"]})
+    file = write_pipeline(tmp_path / "p", *stages, workspace="worktree")
+    stage = Stage(deeds)
+    # The machine of the person has no agent.
+    person = {"CODELOUPE_DATABASE": postgres_url, "CODELOUPE_HOME": str(tmp_path / "person")}
+    with StandInServer(reply=stage.reply) as server:
+        workers = {**agent_environment(server), **person, "CODELOUPE_HOME": str(tmp_path / "home")}
+        with fleet(tmp_path, workers, count=1):
+            words = ("run", str(file), "--repo", str(repository.path), "--agent", "claude_cli", "--on-workers")
+            stopped = codeloupe("pipeline", *words, cwd=tmp_path, environment=workers)
+            assert stopped.exit_code == 3, stopped.stderr
+            approved = codeloupe("pipeline", "approve", "last", "draft", "--resume", cwd=tmp_path, environment=person)
+            assert approved.exit_code == 0, approved.stderr
+    assert stage.counts() == {"draft": 1, "release": 1}
+
+
 def test_a_worker_that_cannot_work_says_so_at_its_start(tmp_path: Path, postgres_url: str) -> None:
     (tmp_path / "file").write_text("")
     environment = {**os.environ, "CODELOUPE_DATABASE": postgres_url}

@@ -279,7 +279,7 @@ def test_a_review_is_kept_with_all_that_a_later_look_needs_and_without_secrets(
         branch="main",
         tool_version=__version__,
         head=shop.git("rev-parse", "HEAD").decode().strip(),
-        turn=1,
+        turn=found.turn,
         **record,
     )
     assert before <= found.saved_at <= before + timedelta(minutes=1)

@@ -379,7 +379,8 @@ class _JobStates:
 
     def _new_reason(self, record: JobRecord) -> str:
         """Return the reason of the last failure, unless an earlier attempt failed for the same reason."""
-        if record.reason != self._reason:
+        # While an attempt runs, there is no reason.
+        if record.reason and record.reason != self._reason:
             self._reason = record.reason
             self._reason_of_attempt = record.attempts
         if record.attempts == self._reason_of_attempt:

@@ -25,12 +25,12 @@ from codeloupe.system.postgres_server import Listen, PostgresServer
 _EPILOG = """\
 Without a configured database, serve starts its own Postgres server (extra `embedded`), whose data is in the state
 directory. Clients on this machine that run as the same user connect through a socket. With --listen, others connect
-over TCP, always with a password, which is created once and stored in the state directory. Connections are not
-encrypted: use --listen in a private network only.
+over TCP, always with a password, which is created once and stored in the state directory. Connections over TCP are
+not encrypted: use them in a private network, or listen on 127.0.0.1 and connect through an SSH tunnel.
 
 Ctrl-C or SIGTERM stops the workers, then the database. Jobs that were running continue at the next start.
 """
-_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:]+):)?(?P<port>[0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:,\s]+):)?(?P<port>[0-9]{1,5})")
 # Each worker uses about a dozen connections, and each client two.
 _CONNECTIONS = 300
 
@@ -74,7 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
         services.append(DatabaseService(server))
         url = server.url
-        client_url = url if listen is None else _client_url(listen)
+        client_url = url
+        if listen is not None:
+            client_url = _client_url(listen)
+            _warn_if_exposed(listen)
     elif arguments.listen is not None:
         hint = "omit --listen, or unset CODELOUPE_DATABASE and `database` in your settings"
         raise UsageError("--listen is for the server that serve starts, but a database is configured", hint=hint)
@@ -144,17 +147,38 @@ def _password(file: Path | None) -> str:
 
 
 def _client_url(listen: Listen) -> str:
-    """Return the URL for clients. A server that listens on every address is named by its host name."""
-    host = listen.host
-    if _is_any_address(host):
-        host = socket.gethostname()
-    elif ":" in host:
+    """Return the URL for clients."""
+    host = _client_host(listen.host)
+    if ":" in host:
         host = f"[{host}]"
     return f"postgresql://codeloupe:{quote(listen.password, safe='')}@{host}:{listen.port}/codeloupe"
 
 
-def _is_any_address(host: str) -> bool:
+def _warn_if_exposed(listen: Listen) -> None:
+    """Warn that other machines connect without encryption, and say how to connect through SSH instead."""
+    if _is_loopback(listen.host):
+        return
+    port = listen.port
+    tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {_client_host(listen.host)}"
+    note(
+        f"connections to port {port} are not encrypted: use them in a private network, or start with"
+        f" `--listen {port}` and connect through an SSH tunnel (`{tunnel}` on the client's machine)"
+    )
+
+
+def _client_host(host: str) -> str:
+    """Return the name of this machine for clients: its host name if the server listens on every address."""
+    if host == "*":
+        return socket.gethostname()
     try:
-        return ip_address(host).is_unspecified
+        is_every_address = ip_address(host).is_unspecified
     except ValueError:
-        return host == "*"
+        return host
+    return socket.gethostname() if is_every_address else host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

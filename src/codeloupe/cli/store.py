@@ -16,7 +16,7 @@ from codeloupe.reports.wording import counted
 from codeloupe.store import is_postgres, open_database
 from codeloupe.store.interface import Database
 from codeloupe.store.ledger import MAX_AGE_DAYS
-from codeloupe.store.migration import Migrated, TableCheck, counts_of, migrate
+from codeloupe.store.migration import Migrated, counts_of, migrate
 from codeloupe.store.spool import spooled_answers
 from codeloupe.store.sqlite import DATABASE_NAME, SqliteDatabase, state_directory
 from codeloupe.system.untrusted import terminal
@@ -26,7 +26,8 @@ _NOT_VERIFIED = 3
 _MOST_NAMED = 10
 _EPILOG = """\
 Entries that the target already has are not changed, unless --replace is given. After an interruption, run the same
-command again to continue. A database with a table or column that this version does not know is refused.
+command again to continue. A database with a table or column that this version does not know is refused. Damaged entries
+are named and not copied.
 
 A pipeline run that a process is working on is not copied; copy again when it has stopped. Jobs of workers, claims on
 running calls and shared limits are not copied.
@@ -160,21 +161,21 @@ def _refuse_same_place(source: Database, target: Database) -> None:
 
 
 class _Counter(Display):
-    """The number of entries that are copied or verified."""
+    """The number of entries that are done."""
 
     _now = ""
-    _last_shown = ("", -1)
+    _last_shown = -1
 
     def status(self) -> str:
         """Return the last count."""
         return self._now
 
-    def count(self, verb: str, done: int, total: int) -> None:
+    def count(self, done: int, total: int) -> None:
         """Show how many entries are done; on a plain stream at every tenth of them."""
-        self._now = f"{done:,} of {counted(total, 'entry', 'entries')} {verb}"
-        shown = (verb, 10 * done // max(total, 1))
-        if shown != self._last_shown:
-            self._last_shown = shown
+        self._now = f"{done:,} of {counted(total, 'entry', 'entries')} done"
+        tenth = 10 * done // max(total, 1)
+        if tenth != self._last_shown:
+            self._last_shown = tenth
             self.tell(self._now)
 
 
@@ -191,19 +192,11 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
     if dry_run:
         lines.append("Nothing was changed.")
     else:
-        lines += ["", f"{'table':<13}  {'rows':>9}  SHA-256 of all rows"]
-        for check in done.checks:
-            lines += _check_lines(check)
+        lines += ["", f"{'table':<13}  {'rows':>9}"]
+        lines += [f"{table:<13}  {rows:>9,}" for table, rows in done.rows.items()]
         if done.is_verified:
             lines += ["", "Verified: the target has identical copies of all of this."]
     return "\n".join(lines) + "\n"
-
-
-def _check_lines(check: TableCheck) -> list[str]:
-    lines = [f"{check.table:<13}  {check.source_rows:>9,}  {check.source_digest}"]
-    if not check.is_equal:
-        lines.append(f"{check.table:<13}  {check.target_rows:>9,}  {check.target_digest}  in the target")
-    return lines
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -213,7 +206,7 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 def _note_differences(done: Migrated) -> None:
     if done.skipped:
-        note(f"not verified: {counted(len(done.skipped), 'run was', 'runs were')} not copied")
+        note(f"not verified: {counted(len(done.skipped), 'entry was', 'entries were')} not copied")
     if not done.different:
         return
     names = ", ".join(done.different[:_MOST_NAMED])
@@ -222,4 +215,4 @@ def _note_differences(done: Migrated) -> None:
         more = f" and {len(done.different) - _MOST_NAMED:,} more"
     entries = counted(len(done.different), "entry is", "entries are")
     note(f"not verified: {entries} different in the target: {names}{more}")
-    note("replace them with --replace; entries that changed during the copy differ, too")
+    note("replace them with --replace")

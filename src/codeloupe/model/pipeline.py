@@ -174,7 +174,7 @@ class Critique(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
-class AttemptRecord(Struct, frozen=True, kw_only=True):
+class AttemptRecord(FrozenStruct, frozen=True, kw_only=True):
     """One attempt of a stage: an execution that produced a result, and the gates' verdicts on the result.
 
     `tree` identifies the content of the workspace after the attempt, in the workspace store. `notes` list differences
@@ -182,7 +182,8 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     with the answer, in the workspace unless that is the user's own. Files are under the run's folder. Until `tree` is
     known, the content is only in the workspace at `home`, the machine and state directory where the agent answered.
     `critiques` are the verdicts of the stage's gates, in their order. The `superseded` ones are of gates that the
-    pipeline no longer has: they do not count, but their cost does.
+    pipeline no longer has: they do not count, but their cost does. `parts` are digests of the definition that shaped
+    the attempt.
     """
 
     number: int = 1
@@ -202,6 +203,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     output_file: str = ""
     saved_answer: str = ""
     home: str = ""
+    parts: Mapping[str, str] = FrozenDict()
 
     @property
     def score(self) -> int | None:
@@ -254,11 +256,11 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     """The state of one stage of a run. `chosen` is the number of the attempt whose work is used.
 
     `wants_approval` is "gate" for an approval gate, or "escalation" after everything else failed. `questions` is the
-    number of questions that the user was asked. If the user had the stage retried, with `person_note`, the
-    `attempts_before` and `failures_before` do not count towards the limits.
-    `earlier` attempts were discarded. `built_on` is the tree of each needed stage by name, and the initial tree of the
-    run under "". `parts` are digests of the definition at the time of the last attempt, and `outdated` lists the parts
-    that have changed since. `unanswered` counts requests in progress. `lost` is the cost of requests without an answer
+    number of questions that the user was asked, and `question_key` identifies the last one. `retries` is how often the
+    user had the agent called again, the last time with `person_note`; the `attempts_before` and `failures_before` do
+    not count towards the limits. `earlier` attempts were discarded. `built_on` is the tree of each needed stage by
+    name, and the initial tree of the run under "". `outdated` lists the parts of the definition that have changed since
+    the attempt that is used. `unanswered` counts requests in progress. `lost` is the cost of requests without an answer
     and of reviews without a verdict. A stage that waits for a quota continues at `quota_until`.
     """
 
@@ -271,16 +273,17 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     reason: str = ""
     wants_approval: str = ""
     questions: int = 0
+    question_key: str = ""
     started_at: Moment | None = None
     ended_at: Moment | None = None
     person_note: str = ""
+    retries: int = 0
     attempts_before: int = 0
     failures_before: int = 0
     needs: tuple[str, ...] = ()
     max_attempts: int = 0
     earlier: tuple[AttemptRecord, ...] = ()
     built_on: Mapping[str, str] = FrozenDict()
-    parts: Mapping[str, str] = FrozenDict()
     outdated: tuple[str, ...] = ()
     unanswered: int = 0
     lost: Usage = Usage()

@@ -95,7 +95,6 @@ class Attempts(StageWork):
             wants_approval="",
             quota_until=None,
             started_at=record.started_at or datetime.now(UTC),
-            parts=parts_now(self.stage, self.state.run.inputs),
             outdated=(),
         )
 
@@ -125,7 +124,14 @@ class Attempts(StageWork):
                 self.files.write(self.files.attempt(self.name, action.attempt, attempt.saved_answer), text)
         file = self.files.attempt(self.name, action.attempt, "output.md")
         self.files.write(file, output)
-        return replace(attempt, number=action.attempt, step=action.step, output_file=file, home=self.state.home)
+        return replace(
+            attempt,
+            number=action.attempt,
+            step=action.step,
+            output_file=file,
+            home=self.state.home,
+            parts=parts_now(self.stage, self.state.run.inputs),
+        )
 
     async def _ready_workspace(self, action: Action) -> Path:
         """Return the stage's workspace with the files that this attempt begins with. A checkout is never reset."""
@@ -134,7 +140,9 @@ class Attempts(StageWork):
         if not record.start_tree:
             record = await self.begin()
         tree = record.start_tree
-        if action.step is RecoveryStep.RESUME and action.tree:
+        if self.context.is_checkout:
+            tree = (await self.context.workspaces.keep(workspace)).tree
+        elif action.step is RecoveryStep.RESUME and action.tree:
             tree = action.tree
         elif action.step is not RecoveryStep.FRESH and record.attempts:
             tree = record.attempts[-1].tree or record.start_tree

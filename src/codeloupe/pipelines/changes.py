@@ -49,8 +49,7 @@ def with_changes(
         new = new_stage_record(each)
         stage = known.get(each.name, new)
         if stage.attempts:
-            now = parts_now(each, inputs)
-            stage = _with_new_parts(_judged_by(each, stage, now["gates"]), now)
+            stage = _under(each, stage, parts_now(each, inputs))
         stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
     notes: list[str] = []
     for name, value in inputs.items():
@@ -90,11 +89,11 @@ def _has_worked(stage: StageRecord) -> bool:
     return bool(stage.attempts or stage.earlier or stage.unanswered or stage.usage.requests)
 
 
-def _with_new_parts(stage: StageRecord, now: Mapping[str, str]) -> StageRecord:
-    """Return a stage with attempts, under a changed definition."""
+def outdated_parts(attempt: AttemptRecord, now: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the parts of a definition that have changed since they shaped an attempt, sorted."""
     # Gates judge the work; they do not shape it.
-    outdated = [part for part, digest in now.items() if part != "gates" and stage.parts.get(part) != digest]
-    return replace(stage, outdated=tuple(sorted(outdated)))
+    changed = [part for part, digest in now.items() if part != "gates" and attempt.parts.get(part) != digest]
+    return tuple(sorted(changed))
 
 
 def kept_note(stage: StageRecord, run_id: str) -> str:
@@ -106,29 +105,33 @@ def kept_note(stage: StageRecord, run_id: str) -> str:
     return f"its work is from before {parts} changed; {again}"
 
 
-def _judged_by(definition: StageDefinition, stage: StageRecord, gates: str) -> StageRecord:
-    """Return a stage with the verdicts that count under a changed definition; `gates` is the digest of all its gates.
+def _under(definition: StageDefinition, stage: StageRecord, now: Mapping[str, str]) -> StageRecord:
+    """Return a stage with attempts under a changed definition, whose parts have the digests `now`.
 
     A verdict counts only for the gate that gave it, and only if no gate before it has changed. So a changed gate, and
     every gate after it, judges the work again. A completed stage continues, because its work needs their verdicts.
     """
-    if stage.parts.get("gates") == gates:
+    used = stage.chosen_attempt or stage.attempts[-1]
+    stage = replace(stage, outdated=outdated_parts(used, now))
+    if all(attempt.parts.get("gates") == now["gates"] for attempt in stage.attempts):
         return stage
-    attempts = [_with_verdicts_of(definition.gate_keys, attempt) for attempt in stage.attempts]
-    stage = replace(stage, attempts=tuple(attempts), parts={**stage.parts, "gates": gates})
+    attempts = [_with_verdicts_of(definition.gate_keys, attempt, now["gates"]) for attempt in stage.attempts]
+    stage = replace(stage, attempts=tuple(attempts))
     if stage.state is not StageState.COMPLETED:
         return stage
     reason = "its gates have changed since it finished, so they judge its work again"
-    return replace(stage, state=StageState.PENDING, chosen=None, reason=reason, ended_at=None)
+    counted = min(stage.attempts_before, stage.attempts.index(stage.chosen_attempt or stage.attempts[-1]))
+    return replace(stage, state=StageState.PENDING, chosen=None, reason=reason, ended_at=None, attempts_before=counted)
 
 
-def _with_verdicts_of(gate_keys: Sequence[str], attempt: AttemptRecord) -> AttemptRecord:
-    """Return an attempt whose verdicts are those of the first gates with these keys."""
+def _with_verdicts_of(gate_keys: Sequence[str], attempt: AttemptRecord, gates: str) -> AttemptRecord:
+    """Return an attempt whose verdicts are those of the first gates with these keys; `gates` is their digest."""
     count = 0
     for critique, key in zip(attempt.critiques, gate_keys, strict=False):
         if critique.gate_key != key:
             break
         count += 1
+    attempt = replace(attempt, parts={**attempt.parts, "gates": gates})
     if count == len(attempt.critiques):
         return attempt
     note = "the pipeline's gates have changed, so earlier verdicts on this attempt do not count"

@@ -9,6 +9,14 @@ from msgspec.structs import replace
 
 from codeloupe.model.pipeline import OnFailure, PipelineDefinition, RunRecord, StageRecord, StageState
 
+# No task works on a stage in one of these states.
+_UNENDED = (
+    StageState.PENDING,
+    StageState.INTERRUPTED,
+    StageState.WAITING_FOR_QUOTA,
+    StageState.AWAITING_APPROVAL,
+)
+
 
 def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[str]) -> tuple[str, ...]:
     """Return the stages, in the order of the file, that can start: all stages that they need are settled."""
@@ -45,10 +53,10 @@ def given_up(definition: PipelineDefinition, run: RunRecord) -> Mapping[str, str
         if not missing:
             continue
         lost.add(name)
-        state = run.stage(name).state
-        if state is StageState.PENDING:
+        stage = run.stage(name)
+        if stage.state in _UNENDED and not stage.attempts:
             reasons[name] = f"not run, {_why_missing(run, missing)}"
-        elif state is StageState.COMPLETED:
+        elif stage.state in _UNENDED or stage.state is StageState.COMPLETED:
             reasons[name] = f"its earlier work is not used, {_why_missing(run, missing)}"
     return reasons
 

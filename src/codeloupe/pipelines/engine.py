@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -36,7 +36,8 @@ _AT_REST = (
     StageState.AWAITING_APPROVAL,
 )
 _WAITING = (StageState.WAITING_FOR_QUOTA, StageState.AWAITING_APPROVAL)
-# A person may ask for another attempt at once.
+# A person may have these stages run again before a run continues, and those that the process of the run left.
+_BEFORE_START = (StageState.FAILED, StageState.COMPLETED, StageState.PENDING)
 _STOPPED = (StageState.INTERRUPTED, StageState.WAITING_FOR_QUOTA)
 
 
@@ -60,11 +61,11 @@ class Engine:
         A cancellation, and any error that is not a stage's, is raised when every agent has ended and the record says
         that the run was interrupted; then it can be resumed.
         """
-        await self._put_back()
+        await self._apply_retries(_BEFORE_START)
         if await self._has_ended():
             return self._state.run
         try:
-            self._take_over()
+            await self._take_over()
             await self._settle()
             await self._work()
             await self._conclude()
@@ -89,28 +90,29 @@ class Engine:
             if stage.state in model.WORKING_STATES:
                 self._state.move(with_lost(stage), StageState.INTERRUPTED, reason=reason(stage.state))
 
-    def _take_retry(self, name: str) -> Approval | None:
-        """Return the answer of a person who wants a stage run again. Any other answer is removed."""
+    def _wanted_retry(self, name: str) -> Approval | None:
+        """Return the answer of a person who wants a stage run again. Any other answer is removed, with a note."""
         answer = self._state.answer(name)
         if answer is None or answer.decision is Decision.RETRY:
             return answer
         self._state.drop(answer, self._state.outdated(answer))
         return None
 
-    async def _put_back(self) -> None:
-        """Reopen each ended stage that a person wants run again. A completed one begins from its start."""
+    async def _apply_retries(self, states: Collection[StageState]) -> None:
+        """Apply the retries that people want for stages in some states. A completed stage begins from its start."""
         for stage in self._state.run.stages:
-            if stage.state not in (StageState.FAILED, StageState.COMPLETED):
+            if stage.state not in states:
                 continue
-            answer = self._take_retry(stage.name)
+            answer = self._wanted_retry(stage.name)
             if answer is None:
                 continue
             await save_handwork(self._context, stage)
             again = stage
             if stage.state is StageState.COMPLETED:
                 again = reopened(stage, "")
-            again = tried_again(again, answer.note)
-            self._state.move(again, StageState.PENDING, self._state.given(answer), answered=answer)
+            again = replace(tried_again(again, answer.note), quota_until=None)
+            to = StageState.PENDING if stage.state in model.ENDED_STATES else stage.state
+            self._state.move(again, to, self._state.given(answer), answered=answer)
 
     async def _has_ended(self) -> bool:
         run = self._state.run
@@ -192,7 +194,7 @@ class Engine:
             return True  # the stage itself reports the conflict
         return joined != start_tree
 
-    def _take_over(self) -> None:
+    async def _take_over(self) -> None:
         """Save that the run is working, and interrupt the stages of a process that died."""
         state = self._state
         kind: model.PipelineEventKind = "run_resumed"
@@ -202,24 +204,17 @@ class Engine:
         for name in revived(self._definition, state.run):
             state.move(state.stage(name), StageState.PENDING, reason="")
         self._interrupt_stages(lambda was: f"the process that ran it died while it was {was.value}")
-        for stage in state.run.stages:
-            if stage.state not in _STOPPED:
-                continue
-            # Taken now, because later it would be taken for the answer to the next question.
-            answer = self._take_retry(stage.name)
-            if answer is not None:
-                again = replace(tried_again(stage, answer.note), quota_until=None)
-                state.put(again, state.given(answer), answered=answer)
+        await self._apply_retries(_STOPPED)
 
     async def _work(self) -> None:
         asked: set[str] = set()
         tasks: dict[asyncio.Task[None], str] = {}
         try:
             while True:
-                for name, answer in self._startable(asked, busy=set(tasks.values())):
+                for name in self._startable(asked, busy=set(tasks.values())):
                     if not self._has_turn(name, busy=set(tasks.values())):
                         continue
-                    tasks[asyncio.create_task(self._run_stage(name, answer))] = name
+                    tasks[asyncio.create_task(self._run_stage(name))] = name
                     asked.add(name)
                 if not tasks:
                     return
@@ -264,18 +259,18 @@ class Engine:
             if self._state.stage(name).state in _WAITING:
                 task.cancel()
 
-    async def _run_stage(self, name: str, answer: Approval | None) -> None:
+    async def _run_stage(self, name: str) -> None:
         stage = next(stage for stage in self._definition.stages if stage.name == name)
         if self._state.stage(name).state is StageState.WAITING_FOR_QUOTA:
             await self._context.wait_for_quota(name)
-        await StageRun(stage, self._context, self._slots, answer).run()
+        await StageRun(stage, self._context, self._slots).run()
 
-    def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[tuple[str, Approval | None]]:
-        """Yield the stages that can continue, with an answer. One that waits is asked about once, or has an answer."""
+    def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[str]:
+        """Yield the stages that can continue. One that waits for a person is asked about once, or has an answer."""
         run = self._state.run
         for name in ready(self._definition, run, self._settled):
             if name not in busy:
-                yield name, None
+                yield name
         if failing_stage(self._definition, run) is not None:
             return
         for stage in run.stages:
@@ -283,14 +278,12 @@ class Engine:
             if stage.name in busy or not self._settled.issuperset(stage.needs):
                 continue
             if stage.state is StageState.WAITING_FOR_QUOTA and self._context.may_continue(stage):
-                yield stage.name, None
+                yield stage.name
             if stage.state is not StageState.AWAITING_APPROVAL:
                 continue
-            answer = None
-            if stage.wants_approval == "escalation":
-                answer = self._state.answer(stage.name)
-            if answer is not None or stage.name not in asked:
-                yield stage.name, answer
+            is_escalated = stage.wants_approval == "escalation"
+            if stage.name not in asked or (is_escalated and self._state.answer(stage.name) is not None):
+                yield stage.name
 
     async def _give_up(self) -> None:
         """Cancel the stages that can never start, and find the settled ones again."""

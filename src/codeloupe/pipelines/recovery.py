@@ -27,6 +27,7 @@ from codeloupe.model.pipeline import (
     RecoveryStep,
     StageDefinition,
     StageRecord,
+    StageState,
 )
 from codeloupe.system.regex import regex
 
@@ -67,11 +68,13 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     last = record.attempts[-1]
     if not last.tree:
         return _keep(record, last)
+    if not recent:
+        # A person had the stage run again.
+        return _attempt(stage, record)
     refused = refused_at(last)
     if refused is None:
         return _onward(stage, record, last)
-    # Without a recent attempt, a person had the stage run again.
-    if not recent or len(recent) < stage.gates[refused].max_attempts:
+    if len(recent) < stage.gates[refused].max_attempts:
         return _attempt(stage, record)
     accepted = acceptable(recent, stage.gates)
     if accepted is None:
@@ -129,7 +132,8 @@ def _escalated(record: StageRecord, failures: Sequence[FailedTry], reason: str =
         reason = failures[-1].message
     if len(failures) > 1:
         reason = f"{reason} (after {len(failures)} tries)"
-    chosen = best(attempt for attempt in record.attempts if attempt.tree)
+    # Work that a gate has failed is not offered to the person.
+    chosen = best(attempt for attempt in record.attempts if attempt.tree and not _has_failed(attempt))
     number = 0 if chosen is None else chosen.number
     return Action("escalate", number, reason)
 
@@ -254,21 +258,39 @@ def next_step(stage: StageDefinition, failures: Sequence[FailedTry]) -> Recovery
 
 
 def tried_again(stage: StageRecord, note: str) -> StageRecord:
-    """Return a stage that is run again: earlier attempts and failures no longer count towards its limits."""
-    return replace(
-        stage,
-        attempts_before=len(stage.attempts),
-        failures_before=len(stage.failures),
-        person_note=note.strip(),
-        chosen=None,
-        wants_approval="",
-        reason="",
-        ended_at=None,
-    )
+    """Return a stage that a person has run again: what happened before no longer counts towards its limits.
+
+    Its agent is called again, with the note. Only if the stage waits because its finished work could not be stored or
+    judged, and there is no note, that step is repeated for the same work.
+    """
+    again = replace(_unended(stage), failures_before=len(stage.failures), person_note=note.strip())
+    is_waiting = stage.state is StageState.AWAITING_APPROVAL
+    if is_waiting and not note.strip() and _failed_after_answer(stage):
+        return again
+    return replace(again, attempts_before=len(stage.attempts), retries=stage.retries + 1)
+
+
+def _failed_after_answer(stage: StageRecord) -> bool:
+    """Return whether the last failure is about an attempt that was answered."""
+    if not stage.attempts or not stage.failures:
+        return False
+    return stage.failures[-1].attempt == stage.attempts[-1].number
 
 
 def reopened(stage: StageRecord, reason: str) -> StageRecord:
     """Return a stage that begins again; its attempts become earlier ones, whose cost still counts."""
-    earlier = (*stage.earlier, *stage.attempts)
-    begun = replace(stage, earlier=earlier, attempts=(), start_tree="", built_on={}, outdated=())
-    return replace(tried_again(begun, stage.person_note), reason=reason)
+    return replace(
+        _unended(stage),
+        earlier=(*stage.earlier, *stage.attempts),
+        attempts=(),
+        attempts_before=0,
+        failures_before=len(stage.failures),
+        start_tree="",
+        built_on={},
+        outdated=(),
+        reason=reason,
+    )
+
+
+def _unended(stage: StageRecord) -> StageRecord:
+    return replace(stage, chosen=None, wants_approval="", reason="", ended_at=None)

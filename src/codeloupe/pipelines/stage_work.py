@@ -35,17 +35,15 @@ class StageWork:
         return self.state.event(kind, message, stage=self.name, **facts)
 
     async def fill(self, workspace: Path, tree: str, attempt: int) -> None:
-        """Fill a workspace with a tree, for calls of an attempt; a checkout stays as it is. Raise WorkspaceError."""
-        if self.context.is_checkout:
-            tree = (await self.context.workspaces.keep(workspace)).tree
-        else:
+        """Fill a workspace with a tree, for calls of an attempt; a checkout has it already. Raise WorkspaceError."""
+        if not self.context.is_checkout:
             await self.context.workspaces.put(tree, workspace)
         failures = 0
         for failure in self.record.failures:
             # An answer whose files were lost did not fail; if it changed no files, the ledger returns it again.
             if failure.attempt == attempt and failure.kind != model.WORKSPACE_LOST:
                 failures += 1
-        self.context.keys.tell(workspace, tree, failures)
+        self.context.keys.tell(workspace, tree, calls=f"{self.record.retries} {failures}")
 
     def wait_for_quota(self, error: RateLimited) -> None:
         """Save that the stage waits until a quota resets, which does not count as a failure."""

@@ -6,13 +6,17 @@ The next action follows from the record alone, so a stage whose process was kill
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.errors import CodeloupeError, WorkspaceError
+from codeloupe.errors import AnswerReplaced, CodeloupeError, WorkspaceError
 from codeloupe.model import pipeline as model
 from codeloupe.model.pipeline import (
     Approval,
@@ -26,11 +30,13 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.pipelines.artifacts import listed
 from codeloupe.pipelines.attempts import Attempts, critique_by_person
+from codeloupe.pipelines.changes import outdated_parts, parts_now
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import failure_usage
 from codeloupe.pipelines.gates import GateTask
-from codeloupe.pipelines.recovery import Action, failed_try, failures_of, next_action, tried_again
+from codeloupe.pipelines.recovery import Action, failed_try, failures_of, next_action, refused_at, tried_again
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
+from codeloupe.store.records import to_json
 
 _log = logging.getLogger(__name__)
 
@@ -56,35 +62,43 @@ async def save_handwork(context: Context, record: StageRecord) -> None:
     context.state.report("note", words, stage=record.name)
 
 
+class _Question(Struct, frozen=True):
+    """A question to a person: the words, the attempt that is shown, and the gate that asks."""
+
+    wants: str
+    words: str
+    attempt: int | None
+    gate_key: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return a key that changes with everything that the question is about."""
+        return hashlib.sha256(to_json(self).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 class StageRun(StageWork):
     """Takes one stage through its life.
 
-    `slots` limit how many stages work at a time; a stage that waits for a person needs none. `answer` is a decision
-    about the stage that is known already.
+    `slots` limit how many stages work at a time; a stage that waits for a person needs none.
     """
 
-    def __init__(
-        self, stage: model.StageDefinition, context: Context, slots: asyncio.Semaphore, answer: Approval | None = None
-    ) -> None:
+    def __init__(self, stage: model.StageDefinition, context: Context, slots: asyncio.Semaphore) -> None:
         super().__init__(stage, context)
         self._slots = slots
-        self._answer = answer
         self._attempts = Attempts(stage, context)
 
     async def run(self) -> None:
         """Continue until the stage is completed, failed or waits for a person or a quota; its record shows which."""
         goes_on = True
         while goes_on:
-            goes_on = await self._act(next_action(self.stage, self.record))
+            # If a person answers again before the first answer is applied, the newer answer is read.
+            with suppress(AnswerReplaced):
+                goes_on = await self._act(next_action(self.stage, self.record))
 
     async def _act(self, action: Action) -> bool:
         """Take one action, and return whether another one follows at once."""
-        problem = await self._checkout_problem(action)
-        if problem:
-            if action.do == "escalate":
-                problem = f"{action.reason}; {problem}"
-            # The checkout has no work that a person could approve.
-            action = Action("escalate", 0, problem)
+        if self.context.is_checkout:
+            action = await self._possible(action)
         match action.do:
             case "complete" | "fail":
                 await self._end(action)
@@ -104,61 +118,57 @@ class StageRun(StageWork):
                     await self._attempts.store(action)
         return self.record.state is not StageState.WAITING_FOR_QUOTA
 
+    async def _possible(self, action: Action) -> Action:
+        """Return an action or, if it is impossible in the checkout as it is now, the question to a person."""
+        record = self.record
+        problem = await self._checkout_problem(action)
+        if action.do == "escalate":
+            problem = problem and f"{action.reason}; {problem}"
+        elif record.wants_approval == "escalation" and self.state.answer(self.name) is not None:
+            # The files were restored, but the person also answered the question about them.
+            problem = record.reason
+        if not problem:
+            return action
+        # The checkout has no work that a person could approve.
+        return Action("escalate", 0, problem)
+
     async def _checkout_problem(self, action: Action) -> str:
         """Return why an action is impossible in the checkout as it is now; empty if it is possible.
 
         A stage begins with exactly the work that was accepted last. Its gates judge exactly the files of an attempt,
         and with these it is completed.
         """
-        record = self.record
-        if not self.context.is_checkout:
-            return ""
-        if (
-            action.do != "escalate"
-            and record.wants_approval == "escalation"
-            and self.state.answer(self.name) is not None
-        ):
-            # The person who answered saw this question.
-            return record.reason
-        attempt = record.attempt(action.attempt)
+        attempt = self.record.attempt(action.attempt)
         try:
             if action.do == "execute":
                 return await self._problem_at_start()
-            if attempt is None or not attempt.tree or action.do not in ("judge", "complete", "escalate"):
+            if action.do not in ("judge", "complete", "escalate") or attempt is None or not attempt.tree:
                 return ""
-            changed = await self._changed_since(attempt.tree)
+            changed = await self.context.workspaces.changes(self.files.workspace(self.name), since=attempt.tree)
         except (CodeloupeError, OSError) as error:
             return str(error)
         if not changed:
             return ""
-        words = (
-            f"the checkout does not contain attempt {attempt.number} of {self.name}, because of changes in {changed}"
-        )
-        return (
-            f"{words}; restore these files (the patch of the attempt is {attempt.diff_file}) and {self._resume_words()}"
-        )
+        what = f"the checkout is not as attempt {attempt.number} of {self.name} left it"
+        return f"{what}; {self._how_to_restore(changed)}; the patch of the attempt is {attempt.diff_file}"
 
     async def _problem_at_start(self) -> str:
         """Return why a stage cannot begin. A person who has it run again lets its gates judge the changes, too."""
         record = self.record
-        if record.start_tree and not record.wants_approval:
+        if record.start_tree and (record.attempts or not record.wants_approval):
             return ""
-        run = self.state.run
-        changed = await self._changed_since(run.checkout_tree or run.base_tree)
+        accepted = self.state.run.checkout_tree or self.state.run.base_tree
+        changed = await self.context.workspaces.changes(self.files.workspace(self.name), since=accepted)
         if not changed:
             return ""
         if not record.start_tree:
             await self._attempts.begin(wants_approval="escalation")
-        words = f"{self.name} cannot start, because the checkout contains changes that no stage was accepted with"
-        return f"{words}: {changed}; restore these files and {self._resume_words()}"
+        return f"{self.name} cannot start on changes that were not accepted; {self._how_to_restore(changed)}"
 
-    async def _changed_since(self, tree: str) -> str:
-        changed = await self.context.workspaces.changes(self.files.made_workspace(self.name), since=tree)
-        return listed(changed)
-
-    def _resume_words(self) -> str:
-        command = f"`codeloupe pipeline resume {self.state.run.run_id}`"
-        return f"use {command}, or add `--retry {self.name}` to have them judged with another attempt"
+    def _how_to_restore(self, changed: Sequence[str]) -> str:
+        resume = f"`codeloupe pipeline resume {self.state.run.run_id}`"
+        retry = f"`--retry {self.name}` for another attempt that includes them"
+        return f"restore {listed(changed)} (ignored files do not count) and use {resume}, or add {retry}"
 
     async def _judge(self, action: Action) -> None:
         gate = self.stage.gates[action.gate]
@@ -261,29 +271,22 @@ class StageRun(StageWork):
         listed = "\n".join(f"{name}: {value}" for name, value in given.items())
         return f"{requirements.strip()}\n\nInputs:\n{listed}"
 
-    async def _ask_person(
-        self, wants: str, question: str, attempt: int | None, seconds: float, *events: PipelineEvent
-    ) -> Approval | None:
-        """Return the decision of a person, or None if the stage keeps waiting."""
+    async def _ask_person(self, question: _Question, seconds: float, *events: PipelineEvent) -> Approval | None:
+        """Return the decision of a person on exactly this question, or None if the stage keeps waiting."""
         record = self.record
-        if record.state is not StageState.AWAITING_APPROVAL or record.wants_approval != wants:
-            record = await self._begin_waiting(wants, question, attempt, *events)
-        answer = self._answer
-        self._answer = None
-        if answer is None:
-            answer = await self.context.ask_person(record, question, seconds)
+        if record.state is not StageState.AWAITING_APPROVAL or record.question_key != question.key:
+            record = await self._begin_waiting(question, *events)
+        answer = await self.context.ask_person(record, question.words, seconds)
         if answer is None:
             return None
         await save_handwork(self.context, self.record)
         # A person at a terminal was asked the last question.
         return replace(answer, stage=self.name, question=self.record.questions)
 
-    async def _begin_waiting(
-        self, wants: str, question: str, attempt: int | None, *events: PipelineEvent
-    ) -> StageRecord:
-        wanted = self.event("approval_wanted", question, attempt=attempt, wants=wants)
+    async def _begin_waiting(self, question: _Question, *events: PipelineEvent) -> StageRecord:
+        wanted = self.event("approval_wanted", question.words, attempt=question.attempt, wants=question.wants)
         # The workspace shows the attempt to the person. If it cannot be filled, the patch does.
-        note = await self._put_back(replace(self.record, chosen=attempt))
+        note = await self._put_back(replace(self.record, chosen=question.attempt))
         if note:
             self.state.report("note", note, stage=self.name)
         record = self.record
@@ -293,15 +296,17 @@ class StageRun(StageWork):
             *events,
             wanted,
             reason=wanted.message,
-            wants_approval=wants,
-            chosen=attempt,
+            wants_approval=question.wants,
+            chosen=question.attempt,
             questions=record.questions + 1,
+            question_key=question.key,
         )
 
     async def _wait_for_approval(self, action: Action) -> bool:
         gate = self.stage.gates[action.gate]
-        question = gate.prompt.strip() or "Approve the work of this stage?"
-        answer = await self._ask_person("gate", question, action.attempt, gate.timeout_seconds)
+        words = gate.prompt.strip() or "Approve the work of this stage?"
+        question = _Question("gate", words, action.attempt, self.stage.gate_keys[action.gate])
+        answer = await self._ask_person(question, gate.timeout_seconds)
         if answer is None:
             return False
         changes: dict[str, Any] = {"wants_approval": "", "reason": ""}
@@ -321,7 +326,8 @@ class StageRun(StageWork):
         if policy is not model.OnFailure.ESCALATE:
             await self._end(replace(action, do="fail"), given_up)
             return False
-        answer = await self._ask_person("escalation", action.reason, action.attempt or None, 0.0, given_up)
+        question = _Question("escalation", action.reason, action.attempt or None)
+        answer = await self._ask_person(question, 0.0, given_up)
         if answer is None:
             return False
         said = self.state.given(answer)
@@ -332,22 +338,37 @@ class StageRun(StageWork):
             again = f"`codeloupe pipeline resume {self.state.run.run_id} --retry {self.name}` retries it"
             self.state.drop(answer, self.event("note", f"{said.message}, but it has no work to approve; {again}"))
         elif answer.decision is Decision.APPROVE:
-            await self._end(Action("complete", action.attempt, said.message), said, answered=answer)
+            reason = f"{said.message}{self._without_pass(action.attempt)}"
+            await self._end(Action("complete", action.attempt, reason), said, answered=answer)
         else:
             await self._end(Action("fail", action.attempt, said.message), said, answered=answer)
         return False
 
+    def _without_pass(self, number: int) -> str:
+        """Return the gates that have not passed an attempt which a person approved, for the reason of the stage."""
+        attempt = next(attempt for attempt in self.record.attempts if attempt.number == number)
+        passed = refused_at(attempt)
+        if passed is None:
+            passed = len(attempt.critiques)
+        kinds = [gate.kind.value for gate in self.stage.gates[passed:]]
+        if not kinds:
+            return ""
+        return f", without a PASS of these gates: {', '.join(kinds)}"
+
     async def _end(self, action: Action, *events: PipelineEvent, answered: Approval | None = None) -> None:
         """Bring the stage to its end. The workspace contains the accepted work, for people who look there."""
-        if answered is not None:
-            # The files may have changed while the person was asked.
+        # The files of a checkout may have changed while the person was asked.
+        if self.context.is_checkout and answered is not None:
             problem = await self._checkout_problem(action)
             if problem:
-                self.state.drop(answered, *events, self.event("note", f"this does not count: {problem}"))
+                self.state.drop(answered, *events, self.event("note", f"the approval does not count: {problem}"))
                 return
         record = replace(self.record, chosen=action.attempt or None)
         note = await self._put_back(record)
         reasons = [reason for reason in (action.reason, note) if reason]
+        used = record.chosen_attempt
+        if used is not None:
+            record = replace(record, outdated=outdated_parts(used, parts_now(self.stage, self.state.run.inputs)))
         self.state.move(
             record,
             StageState.COMPLETED if action.do == "complete" else StageState.FAILED,

@@ -30,23 +30,27 @@ _LAST_CHARACTER = "\U0010ffff"
 _TABLES = (("reviews", "review_id", "sweep_id IS NULL"), ("sweeps", "sweep_id", "1 = 1"))
 _COUNT_RAW_OUTPUTS = """
     UPDATE reviews SET size_bytes = size_bytes
-        + (SELECT coalesce(sum(length(unit) + length(output)), 0) FROM raw_outputs WHERE review = reviews.number)
-    WHERE number = ?
+        + (SELECT coalesce(sum(length(unit) + length(output)), 0) FROM raw_outputs AS o
+            WHERE o.review_id = reviews.review_id)
+    WHERE review_id = ?
 """
 # In the order of the fields of `_Prunable`; a condition follows.
 _PRUNABLE = tuple(
     f"""
-    SELECT CAST(turn AS BIGINT), number, CAST(saved_at AS DOUBLE PRECISION), {is_sweep},
+    SELECT CAST(turn AS BIGINT), {key}, CAST(saved_at AS DOUBLE PRECISION), {is_sweep},
         (SELECT count(*) FROM reviews AS r WHERE {its}),
-        (SELECT count(*) FROM findings AS f JOIN reviews AS r ON r.number = f.review WHERE {its}),
+        (SELECT count(*) FROM findings AS f JOIN reviews AS r ON r.review_id = f.review_id WHERE {its}),
         (SELECT CAST(coalesce(sum(r.size_bytes), 0) AS BIGINT) FROM reviews AS r WHERE {its}) + {own_bytes}
     FROM {entries} AND """  # noqa: S608 - words of ours
-    for entries, is_sweep, its, own_bytes in (
-        ("reviews WHERE sweep_id IS NULL", 0, "r.number = reviews.number", "0"),
-        ("sweeps WHERE 1 = 1", 1, "r.sweep_id = sweeps.sweep_id", "CAST(size_bytes AS BIGINT)"),
+    for entries, key, is_sweep, its, own_bytes in (
+        ("reviews WHERE sweep_id IS NULL", "review_id", 0, "r.review_id = reviews.review_id", "0"),
+        ("sweeps WHERE 1 = 1", "sweep_id", 1, "r.sweep_id = sweeps.sweep_id", "CAST(size_bytes AS BIGINT)"),
     )
 )
-_FINDINGS = "findings AS f JOIN reviews AS r ON r.number = f.review"
+_FINDINGS = "findings AS f JOIN reviews AS r ON r.review_id = f.review_id"
+_NEWEST_TURN = """
+    SELECT max(turn) FROM (SELECT max(turn) AS turn FROM reviews UNION ALL SELECT max(turn) FROM sweeps) AS newest
+"""
 # In the order of the fields of a sighting.
 _SIGHTINGS = f"""
     SELECT f.fingerprint, r.review_id, r.saved_at, f.status, f.severity, f.file, f.is_open, r.turn FROM {_FINDINGS}
@@ -63,10 +67,9 @@ _DISTINCT_REPOSITORIES = """
 """
 
 
-def name_work_tree(root: Path, *, shared: bool) -> str:
-    """Return the name of a work tree in a database: by its path, and by its host too if hosts share the database."""
-    host = platform.node() if shared else ""
-    digest = hashlib.sha256(f"{host}:{root}".encode("utf-8", "surrogateescape")).hexdigest()
+def name_work_tree(root: Path) -> str:
+    """Return the name of a work tree on this machine, by its host and path. It is the same in every database."""
+    digest = hashlib.sha256(f"{platform.node()}:{root}".encode("utf-8", "surrogateescape")).hexdigest()
     return f"tree:{digest}"
 
 
@@ -81,7 +84,7 @@ class _Prunable(NamedTuple):
     """An entry as pruning sees it: a review that belongs to no sweep, or a sweep with its reviews."""
 
     turn: int
-    number: int
+    entry_id: str
     saved_at: float
     is_sweep: int
     reviews: int
@@ -104,16 +107,16 @@ class DatabaseHistory:
             if record.sweep_id is not None and sweep is None:
                 message = f"cannot save the review {record.review.review_id} before its sweep {record.sweep_id}"
                 raise StoreError(message, hint="save the sweep first")
-            _write_review(connection, record, raw_outputs)
+            self._write_review(connection, record, raw_outputs)
 
     @persistent
     def save_sweep(self, record: model.SweepRecord) -> None:
         """Save a sweep with all its commits and their reviews, in the place of what there is of it."""
         with self.database.writing(f"sweep {record.sweep.sweep_id}") as connection:
-            number = _write_sweep(connection, record, entry_of_sweep(record))
-            connection.execute("DELETE FROM sweep_commits WHERE sweep = ?", (number,))
+            self._write_sweep(connection, record, entry_of_sweep(record))
+            connection.execute("DELETE FROM sweep_commits WHERE sweep_id = ?", (record.sweep.sweep_id,))
             for commit in record.sweep.commits:
-                _write_commit(connection, number, record, commit, {})
+                self._write_commit(connection, record, commit, {})
 
     @persistent
     def add_commit(
@@ -136,39 +139,34 @@ class DatabaseHistory:
                 with suppress(Unreadable):
                     before = decode(model.HistoryEntry, entry)
             again = connection.execute(
-                "SELECT 1 FROM sweep_commits AS c JOIN sweeps AS s ON s.number = c.sweep"
-                " WHERE s.sweep_id = ? AND c.sha = ?",
+                "SELECT 1 FROM sweep_commits WHERE sweep_id = ? AND sha = ?",
                 (record.sweep.sweep_id, commit.commit.sha),
             ).fetchone()
-            number = _write_sweep(connection, unfinished, before if again else with_commit(before, record, commit))
-            _write_commit(connection, number, record, commit, raw_outputs, position)
+            if not again:
+                before = with_commit(before, record, commit)
+            self._write_sweep(connection, unfinished, before)
+            self._write_commit(connection, record, commit, raw_outputs, position)
 
     def count_commits(self, sweep_id: str) -> int:
         """How many commits of a sweep are saved."""
-        (row,) = self.database.select(
-            "SELECT count(*) FROM sweep_commits AS c JOIN sweeps AS s ON s.number = c.sweep WHERE s.sweep_id = ?",
-            (sweep_id,),
-        )
+        (row,) = self.database.select("SELECT count(*) FROM sweep_commits WHERE sweep_id = ?", (sweep_id,))
         return int(row[0])
 
     @persistent
     def finish_sweep(self, record: model.SweepRecord) -> None:
         """Save what a sweep came to whose commits are all saved."""
         with self.database.writing(f"sweep {record.sweep.sweep_id}") as connection:
-            _write_sweep(connection, record, entry_of_sweep(record))
+            self._write_sweep(connection, record, entry_of_sweep(record))
 
     def get(self, review_id: str) -> model.ReviewRecord | None:
         """A saved review, or None."""
         with self.database.snapshot() as connection:
-            number = _number_of(connection, review_id)
-            return None if number is None else self._review(connection, number)
+            return self._review(connection, review_id)
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
         """What agents printed for a review, by unit; empty when nothing was saved."""
         rows = self.database.select(
-            "SELECT unit, output FROM raw_outputs WHERE review = (SELECT number FROM reviews WHERE review_id = ?)"
-            " ORDER BY number",
-            (review_id,),
+            "SELECT unit, output FROM raw_outputs WHERE review_id = ? ORDER BY position", (review_id,)
         )
         try:
             return {unpack(unit): unpack(output) for unit, output in rows}
@@ -179,11 +177,14 @@ class DatabaseHistory:
         """A saved sweep with its reviews, or None."""
         with self.database.snapshot() as connection:
 
-            def read(number: int, problems: _Problems) -> model.ReviewRecord | None:
+            def read(review_id: str, problems: _Problems) -> model.ReviewRecord | None:
                 try:
-                    found = self._review(connection, number)
+                    found = self._review(connection, review_id)
                 except StoreError as error:
                     problems.append(error.message)
+                    return None
+                if found is None:
+                    problems.append(f"the review {review_id} no longer exists")
                     return None
                 problems += found.problems
                 return found
@@ -199,10 +200,12 @@ class DatabaseHistory:
         """A saved sweep without the findings of its reviews, or None; quick, however large it is."""
         with self.database.snapshot() as connection:
 
-            def read(number: int, problems: _Problems) -> model.HistoryEntry | None:
-                select = "SELECT review_id, entry FROM reviews WHERE number = ?"
-                name, entry = connection.execute(select, (number,)).fetchone()
-                return _decoded(model.HistoryEntry, entry, f"the review {name}", problems)
+            def read(review_id: str, problems: _Problems) -> model.HistoryEntry | None:
+                row = connection.execute("SELECT entry FROM reviews WHERE review_id = ?", (review_id,)).fetchone()
+                if row is None:
+                    problems.append(f"the review {review_id} no longer exists")
+                    return None
+                return _decoded(model.HistoryEntry, row[0], f"the review {review_id}", problems)
 
             found = self._sweep(connection, sweep_id, read)
         return None if found is None else model.SweepOutline(*found)
@@ -210,13 +213,13 @@ class DatabaseHistory:
     def last(self, work_tree: str, *, back: int = 0) -> model.ReviewRecord | None:
         """Return the newest review of a work tree, or the one so far `back`; one that cannot be read does not count."""
         statement = (
-            "SELECT number FROM reviews WHERE sweep_id IS NULL AND work_tree = ? ORDER BY turn DESC, number DESC"
+            "SELECT review_id FROM reviews WHERE sweep_id IS NULL AND work_tree = ? ORDER BY turn DESC, review_id DESC"
         )
         readable = 0
         with self.database.snapshot() as connection:
-            for (number,) in connection.execute(statement, (work_tree,)).fetchall():
+            for (review_id,) in connection.execute(statement, (work_tree,)).fetchall():
                 try:
-                    found = self._review(connection, number)
+                    found = self._review(connection, review_id)
                 except StoreError as error:
                     _log.warning("%s", error.message)
                     continue
@@ -236,7 +239,7 @@ class DatabaseHistory:
                     condition, values = _where(None, **wanted)
                     rows += connection.execute(
                         f"SELECT turn, {key}, entry FROM {table} WHERE {alone} AND {condition}"  # noqa: S608 - words of ours
-                        " ORDER BY turn DESC, number DESC LIMIT ?",
+                        f" ORDER BY turn DESC, {key} DESC LIMIT ?",
                         (*values, query.limit),
                     )
         rows.sort(key=lambda row: row[0] if isinstance(row[0], (int, float)) else 0.0, reverse=True)
@@ -344,14 +347,14 @@ class DatabaseHistory:
             if goes or is_too_much:
                 going.append(entry)
                 left -= 0 if goes else entry.size_bytes
-        of_sweep = "sweep_id = (SELECT sweep_id FROM sweeps WHERE number = ?)"
         for start in range(0, 0 if dry_run else len(going), 50):
             with self.database.writing() as connection:
                 for entry in going[start : start + 50]:
-                    which = of_sweep if entry.is_sweep else "number = ?"
-                    connection.execute(f"DELETE FROM reviews WHERE {which}", (entry.number,))  # noqa: S608 - ours
                     if entry.is_sweep:
-                        connection.execute("DELETE FROM sweeps WHERE number = ?", (entry.number,))
+                        connection.execute("DELETE FROM reviews WHERE sweep_id = ?", (entry.entry_id,))
+                        connection.execute("DELETE FROM sweeps WHERE sweep_id = ?", (entry.entry_id,))
+                    else:
+                        connection.execute("DELETE FROM reviews WHERE review_id = ?", (entry.entry_id,))
         if going and not dry_run:
             self.database.give_back_room()
         return model.Removed(
@@ -367,7 +370,7 @@ class DatabaseHistory:
 
     def work_tree_of(self, root: Path) -> str:
         """Return the name under which this history knows a work tree."""
-        return name_work_tree(root, shared=self.database.is_shared)
+        return name_work_tree(root)
 
     def commit_of(self, place: bytes) -> str | None:
         """Return the commit of the repository at a place on this machine, if it is known."""
@@ -396,18 +399,23 @@ class DatabaseHistory:
             names.update(str(name) for (name,) in rows)
         return [name.removeprefix(model.COMMIT_PREFIX) for name in names if name.startswith(model.COMMIT_PREFIX)]
 
-    def _review(self, connection: Connection, number: int) -> model.ReviewRecord:
-        """A review with its findings. Raises StoreError when it cannot be read; a finding that cannot is a problem."""
-        select = "SELECT review_id, turn, payload FROM reviews WHERE number = ?"
-        name, turn, payload = connection.execute(select, (number,)).fetchone()
+    def _review(self, connection: Connection, name: str) -> model.ReviewRecord | None:
+        """Return a review with its findings, or None. Raise StoreError if it cannot be read.
+
+        A finding that cannot be read is a problem of the review.
+        """
+        row = connection.execute("SELECT turn, payload FROM reviews WHERE review_id = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        turn, payload = row
         try:
             stored = decode(StoredReview, payload)
         except Unreadable as error:
             raise self._unreadable("review", name, error) from error
         findings: tuple[list[Finding], list[Finding]] = ([], [])
         problems: list[str] = []
-        select = "SELECT position, hidden, payload FROM findings WHERE review = ? ORDER BY position"
-        rows = connection.execute(select, (number,)).fetchall()
+        select = "SELECT position, hidden, payload FROM findings WHERE review_id = ? ORDER BY position"
+        rows = connection.execute(select, (name,)).fetchall()
         for position, is_hidden, data in rows:
             finding = _decoded(Finding, data, f"finding {position + 1} of review {name}", problems)
             if finding is not None:
@@ -418,26 +426,23 @@ class DatabaseHistory:
         return replace(stored.record, review=review, problems=tuple(problems), turn=int(turn))
 
     def _sweep(
-        self, connection: Connection, sweep_id: str, read: Callable[[int, _Problems], _Kind | None]
+        self, connection: Connection, sweep_id: str, read: Callable[[str, _Problems], _Kind | None]
     ) -> tuple[model.SweepRecord, tuple[_Kind | None, ...]] | None:
-        """A sweep with its commits, and what is read of the review of each, by its number."""
-        row = connection.execute("SELECT number, payload FROM sweeps WHERE sweep_id = ?", (sweep_id,)).fetchone()
+        """Return a sweep with its commits, and the result of reading the review of each, or None."""
+        row = connection.execute("SELECT payload FROM sweeps WHERE sweep_id = ?", (sweep_id,)).fetchone()
         if row is None:
             return None
         try:
-            record = decode(model.SweepRecord, row[1])
+            record = decode(model.SweepRecord, row[0])
         except Unreadable as error:
             raise self._unreadable("sweep", sweep_id, error) from error
         commits, reviews, problems = list[CommitReview](), list[_Kind | None](), list[str]()
-        select = "SELECT position, review_id, payload FROM sweep_commits WHERE sweep = ? ORDER BY position"
-        for position, review_id, payload in connection.execute(select, (row[0],)).fetchall():
+        select = "SELECT position, review_id, payload FROM sweep_commits WHERE sweep_id = ? ORDER BY position"
+        for position, review_id, payload in connection.execute(select, (sweep_id,)).fetchall():
             commit = _decoded(CommitReview, payload, f"commit {position + 1} of sweep {sweep_id}", problems)
             if commit is not None:
-                number = _number_of(connection, review_id)
-                if review_id is not None and number is None:
-                    problems.append(f"the review {review_id} no longer exists")
                 commits.append(commit)
-                reviews.append(None if number is None else read(number, problems))
+                reviews.append(None if review_id is None else read(review_id, problems))
         sweep = replace(record.sweep, commits=tuple(commits))
         return replace(record, sweep=sweep, problems=tuple(problems)), tuple(reviews)
 
@@ -445,96 +450,101 @@ class DatabaseHistory:
         hint = "use the version of codeloupe that saved it; other entries are not affected"
         return StoreError(f"cannot read the {what} {name} in the database {self.database.name}: {error}", hint=hint)
 
-
-def _write_review(connection: Connection, record: model.ReviewRecord, raw_outputs: Mapping[str, str]) -> None:
-    """Write a review in the place of the one with its id, if there is one. Raw outputs stay unless new ones come."""
-    review, name = record.review, f"review {record.review.review_id}"
-    bare = replace(record, review=replace(review, findings=(), hidden=()), problems=(), turn=0)
-    every = [*((finding, False) for finding in review.findings), *((finding, True) for finding in review.hidden)]
-    entry, payload = _encoded(entry_of_review(record), name), _encoded(StoredReview(bare, len(every)), name)
-    findings: list[tuple[Any, ...]] = [
-        (
-            *(position, hidden, finding.is_open, finding.fingerprint, finding.severity.value, finding.status.value),
-            *(finding.file, finding.expert, finding.reviewer, finding.category, _encoded(finding, name)),
+    def _write_review(self, connection: Connection, record: model.ReviewRecord, raw_outputs: Mapping[str, str]) -> None:
+        """Write a review in the place of the one with its id, if any. Raw outputs stay unless new ones come."""
+        review, name = record.review, f"review {record.review.review_id}"
+        bare = replace(record, review=replace(review, findings=(), hidden=()), problems=(), turn=0)
+        every = [*((finding, False) for finding in review.findings), *((finding, True) for finding in review.hidden)]
+        entry, payload = _encoded(entry_of_review(record), name), _encoded(StoredReview(bare, len(every)), name)
+        findings: list[tuple[Any, ...]] = [
+            (
+                *(review.review_id, position, hidden, finding.is_open, finding.fingerprint, finding.severity.value),
+                *(finding.status.value, finding.file, finding.expert, finding.reviewer, finding.category),
+                _encoded(finding, name),
+            )
+            for position, (finding, hidden) in enumerate(every)
+        ]
+        values = {
+            "sweep_id": record.sweep_id,
+            "scope": review.scope.kind.value,
+            "reviewer": review.reviewer.type,
+            **attributes(review.usage, *SPENT),
+            "size_bytes": sum(map(len, (entry, payload, *(row[-1] for row in findings)))),
+            "entry": entry,
+            "payload": payload,
+        }
+        self._upsert(connection, "review", review.review_id, record, values)
+        connection.execute("DELETE FROM findings WHERE review_id = ?", (review.review_id,))
+        connection.executemany(
+            "INSERT INTO findings (review_id, position, hidden, is_open, fingerprint, severity, status, file, expert,"
+            " reviewer, category, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            findings,
         )
-        for position, (finding, hidden) in enumerate(every)
-    ]
-    values = {
-        "sweep_id": record.sweep_id,
-        "scope": review.scope.kind.value,
-        "reviewer": review.reviewer.type,
-        **attributes(review.usage, *SPENT),
-        "size_bytes": sum(map(len, (entry, payload, *(row[-1] for row in findings)))),
-        "entry": entry,
-        "payload": payload,
-    }
-    number = _upsert(connection, "review", review.review_id, record, values)
-    connection.execute("DELETE FROM findings WHERE review = ?", (number,))
-    connection.executemany(
-        "INSERT INTO findings (review, position, hidden, is_open, fingerprint, severity, status, file, expert,"
-        " reviewer, category, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        ((number, *row) for row in findings),
-    )
-    if raw_outputs:
-        raw = ((number, pack(unit), pack(output)) for unit, output in raw_outputs.items())
-        connection.execute("DELETE FROM raw_outputs WHERE review = ?", (number,))
-        connection.executemany("INSERT INTO raw_outputs (review, unit, output) VALUES (?, ?, ?)", raw)
-    connection.execute(_COUNT_RAW_OUTPUTS, (number,))
+        if raw_outputs:
+            raw: list[tuple[object, ...]] = []
+            for position, (unit, output) in enumerate(raw_outputs.items()):
+                raw.append((review.review_id, position, pack(unit), pack(output)))
+            connection.execute("DELETE FROM raw_outputs WHERE review_id = ?", (review.review_id,))
+            connection.executemany(
+                "INSERT INTO raw_outputs (review_id, position, unit, output) VALUES (?, ?, ?, ?)", raw
+            )
+        connection.execute(_COUNT_RAW_OUTPUTS, (review.review_id,))
 
+    def _write_sweep(self, connection: Connection, record: model.SweepRecord, entry: model.HistoryEntry) -> None:
+        """Write a sweep without its commits, in the place of the one with its id."""
+        name = f"sweep {record.sweep.sweep_id}"
+        payload = _encoded(replace(record, sweep=replace(record.sweep, commits=()), problems=()), name)
+        row = _encoded(entry, name)
+        values = {"size_bytes": len(row) + len(payload), "entry": row, "payload": payload}
+        self._upsert(connection, "sweep", record.sweep.sweep_id, record, values)
 
-def _write_sweep(connection: Connection, record: model.SweepRecord, entry: model.HistoryEntry) -> int:
-    """Write a sweep without its commits, in the place of the one with its id; returns its number."""
-    name = f"sweep {record.sweep.sweep_id}"
-    payload = _encoded(replace(record, sweep=replace(record.sweep, commits=()), problems=()), name)
-    row = _encoded(entry, name)
-    values = {"size_bytes": len(row) + len(payload), "entry": row, "payload": payload}
-    return _upsert(connection, "sweep", record.sweep.sweep_id, record, values)
-
-
-def _write_commit(
-    connection: Connection,
-    sweep: int,
-    record: model.SweepRecord,
-    commit: CommitReview,
-    raw_outputs: Mapping[str, str],
-    position: int | None = None,
-) -> None:
-    payload = _encoded(replace(commit, review=None), f"sweep {record.sweep.sweep_id}")
-    review_id, sha = commit.review and commit.review.review_id, commit.commit.sha
-    again = connection.execute(
-        "UPDATE sweep_commits SET review_id = ?, payload = ? WHERE sweep = ? AND sha = ?",
-        (review_id, payload, sweep, sha),
-    )
-    if not again.rowcount:
+    def _write_commit(
+        self,
+        connection: Connection,
+        record: model.SweepRecord,
+        commit: CommitReview,
+        raw_outputs: Mapping[str, str],
+        position: int | None = None,
+    ) -> None:
+        sweep_id = record.sweep.sweep_id
+        payload = _encoded(replace(commit, review=None), f"sweep {sweep_id}")
+        review_id = commit.review and commit.review.review_id
         connection.execute(
-            "INSERT INTO sweep_commits (sweep, position, sha, review_id, payload)"
-            " SELECT ?, coalesce(CAST(? AS BIGINT), max(position) + 1, 0), ?, ?, ? FROM sweep_commits WHERE sweep = ?",
-            (sweep, position, sha, review_id, payload, sweep),
+            "INSERT INTO sweep_commits (sweep_id, sha, position, review_id, payload)"
+            " SELECT ?, ?, coalesce(CAST(? AS BIGINT), max(position) + 1, 0), ?, ? FROM sweep_commits"
+            " WHERE sweep_id = ?"
+            " ON CONFLICT (sweep_id, sha) DO UPDATE SET review_id = excluded.review_id, payload = excluded.payload",
+            (sweep_id, commit.commit.sha, position, review_id, payload, sweep_id),
         )
-    if commit.review is not None:
-        _write_review(connection, record.record_of(commit.review), raw_outputs)
+        if commit.review is not None:
+            self._write_review(connection, record.record_of(commit.review), raw_outputs)
 
+    def _upsert(
+        self,
+        connection: Connection,
+        kind: str,
+        name: str,
+        record: model.ReviewRecord | model.SweepRecord,
+        values: Mapping[str, object],
+    ) -> None:
+        """Write the row of a review or a sweep in the place of the one with its id."""
+        shared = {f"{kind}_id": name, "saved_at": record.saved_at.timestamp()}
+        values = {**shared, **attributes(record, "repository", "work_tree", "branch"), **values}
+        # A review that is saved again keeps its turn.
+        changed = [*values, *(["turn"] if kind == "sweep" else [])]
+        connection.execute(
+            f"INSERT INTO {kind}s ({', '.join(values)}, turn) VALUES ({_marks(values)}, ?)"  # noqa: S608 - words of ours
+            f" ON CONFLICT ({kind}_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changed)}",
+            [*values.values(), self._next_turn(connection)],
+        )
 
-def _upsert(
-    connection: Connection,
-    kind: str,
-    name: str,
-    record: model.ReviewRecord | model.SweepRecord,
-    values: Mapping[str, object],
-) -> int:
-    """Write the row of a review or a sweep in the place of the one with its id; returns its number."""
-    shared = {f"{kind}_id": name, "saved_at": record.saved_at.timestamp()}
-    values = {**shared, **attributes(record, "repository", "work_tree", "branch"), **values}
-    # A review that is saved again keeps its turn.
-    changed = [*values, *(["turn"] if kind == "sweep" else [])]
-    (turn,) = connection.execute("UPDATE turns SET last = last + 1 RETURNING last").fetchone()
-    (number,) = connection.execute(
-        f"INSERT INTO {kind}s ({', '.join(values)}, turn) VALUES ({_marks(values)}, ?)"  # noqa: S608 - words of ours
-        f" ON CONFLICT ({kind}_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changed)}"
-        " RETURNING number",
-        [*values.values(), turn],
-    ).fetchone()
-    return int(number)
+    def _next_turn(self, connection: Connection) -> int:
+        """Return the time in microseconds, or a later one if the database already has a turn that is not earlier."""
+        turn = int(self.database.clock() * 1e6)
+        (newest,) = connection.execute(_NEWEST_TURN).fetchone()
+        if isinstance(newest, int):
+            turn = max(turn, newest + 1)
+        return turn
 
 
 def _encoded(value: object, name: str) -> bytes:
@@ -557,11 +567,6 @@ def _listing(rows: Iterable[Sequence[object]]) -> model.Listing:
     problems: list[str] = []
     entries = [_decoded(model.HistoryEntry, data, f"the entry {name}", problems) for name, data in rows]
     return model.Listing(tuple(entry for entry in entries if entry is not None), tuple(problems))
-
-
-def _number_of(connection: Connection, review_id: str | None) -> int | None:
-    row = connection.execute("SELECT number FROM reviews WHERE review_id = ?", (review_id,)).fetchone()
-    return None if row is None else int(row[0])
 
 
 def _marks(values: Iterable[object]) -> str:

@@ -310,7 +310,8 @@ class RunStore(Protocol):
         A file without a content is removed.
 
         The same transaction removes the answer that was `answered`, because the state now has its effect. Raise RunBusy
-        if another process holds the lock by now. Then nothing is written.
+        if another process holds the lock by now, and AnswerReplaced if the person has answered again. Then nothing is
+        written.
         """
 
     def load(self, run_id: str) -> RunRecord:

@@ -1,236 +1,236 @@
-"""Reading and writing the entries of a database for a migration.
+"""Reading, comparing and writing the entries of a database for a migration.
 
-An entry is read and written with the rows that belong to it. Large ones are read in pages.
+An entry is a row of a table with the rows of other tables that belong to it. All rows are read in pages, so that memory
+does not grow with an entry. Values are never converted: a value that does not have the type of its column is damage.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import struct
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
 
 from codeloupe.errors import StoreError, StoreUnavailable
+from codeloupe.store.catalogue import EntryKind, Table
 from codeloupe.store.interface import Connection, Database
-from codeloupe.store.leases import Lease, read_lease
-from codeloupe.store.migration_plan import TURN, Kind, Part
-from codeloupe.store.row_digest import EntryDigest, RowSums, typed_values
-from codeloupe.store.sqlite import SqliteDatabase
 
-PAGE_ROWS = 1000
-SMALL_PAGE_ROWS = 64
+# The size of a batch of entries. A larger entry has its own batch.
+_BATCH_ENTRIES = 200
+_BATCH_BYTES = 8_000_000
+# The rows of several entries are small, because their sum is limited. A single entry may have large rows.
+_PAGE_ROWS = 1000
+_LARGE_PAGE_ROWS = 64
+_SIZE = "size_bytes"
+# The time at which a database stored a row. Copies are not compared by it.
+_NOT_COMPARED = "created_at"
 
+Row = tuple[Any, ...]
+# The key of an entry.
 Name = tuple[Any, ...]
 
 
-class Entry(NamedTuple):
-    """An entry of the source. Entries with a turn are sorted by their first three fields."""
+class Entry(Struct, frozen=True):
+    """The digest of an entry, the number of its rows by table, and a value that is damaged, or an empty text."""
 
-    turn: int
-    rank: int
-    number: int
-    name: Name
-    size_bytes: int
-    kind: Kind
+    digest: bytes
+    rows: Mapping[str, int]
+    damage: str
 
 
 class Side:
-    """A database and its open connection."""
+    """A database and a connection to it."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self.database = database
         self.connection = connection
 
-    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
-        """Return the rows of a statement. Raise StoreError, also inside a transaction of the other database."""
-        try:
-            return self.connection.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            if isinstance(self.database, SqliteDatabase):
-                raise self.database.explained(error) from error
-            raise
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Return the rows of a statement."""
+        return self.connection.execute(statement, values).fetchall()
 
-    def run_lease(self, run_id: str) -> Lease | None:
-        """Return the lease of the process that is working on a run, or None."""
-        lease = read_lease(self.connection, run_lease_name(run_id))
-        if lease is None or not lease.holds(self.database.clock()):
-            return None
-        return lease
+    def count(self, table: str, condition: str = "1 = 1", values: Iterable[object] = ()) -> int:
+        """Return the number of rows for which a condition holds."""
+        ((count,),) = self.rows(f"SELECT count(*) FROM {table} WHERE {condition}", tuple(values))  # noqa: S608 - ours
+        return int(count)
+
+    def batch(self, kind: EntryKind, after: Name) -> list[Name]:
+        """Return the names of the next entries in their order, as many as a batch may have."""
+        size = "0"
+        if _SIZE in kind.table.types:
+            size = f"CAST({_SIZE} AS BIGINT)"
+        elif kind.parts:
+            # The size is not known, so each entry has its own batch.
+            size = str(_BATCH_BYTES)
+        key = _list(kind.table.key)
+        statement = f"SELECT {key}, {size} FROM {kind.table.name}"  # noqa: S608 - ours
+        if after:
+            statement += f" WHERE ({key}) > ({_marks(after)})"
+        names: list[Name] = []
+        batch_bytes = 0
+        for *name, size_bytes in self.rows(f"{statement} ORDER BY {key} LIMIT {_BATCH_ENTRIES}", after):
+            batch_bytes += size_bytes
+            if names and batch_bytes > _BATCH_BYTES:
+                break
+            names.append(tuple(name))
+        return names
+
+    def pages(self, kind: EntryKind, table: Table, names: Sequence[Name]) -> Iterator[list[Row]]:
+        """Yield the rows of a table that belong to some entries, in the order of its key."""
+        key = _list(table.key)
+        select = f"SELECT {_list(table.types)} FROM {table.name} WHERE {_belongs_to(kind, table, names)}"  # noqa: S608 - ours
+        most = _PAGE_ROWS
+        if len(names) == 1:
+            most = _LARGE_PAGE_ROWS
+        after = ""
+        last: Row = ()
+        while True:
+            rows = self.rows(f"{select}{after} ORDER BY {key} LIMIT {most}", (*_flat(names), *last))
+            yield rows
+            if len(rows) < most:
+                return
+            after = f" AND ({key}) > ({_marks(table.key)})"
+            last = rows[-1][: len(table.key)]
 
 
 class Source(Side):
     """The side that is read in one snapshot, which ends with its connection."""
 
-    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
-        """Do the same. A retry is not possible, because the snapshot is lost."""
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Return the rows of a statement. Raise StoreError, also inside a transaction of the target."""
         try:
-            return super().rows(sql, values)
+            return super().rows(statement, values)
+        except sqlite3.Error as error:
+            hint = "check the file, and run the same command again to continue"
+            raise StoreError(f"the database {self.database.name} could not be read ({error})", hint=hint) from error
         except StoreUnavailable as error:
+            # A retry is not possible, because the snapshot is lost.
             raise StoreError(error.message, hint="run the same command again to continue") from error
 
 
-def run_lease_name(run_id: str) -> str:
-    """Return the name of the lease of a run."""
-    return f"run {run_id}"
-
-
-def entry_digests(side: Side, kind: Kind, names: Sequence[Name]) -> dict[Name, EntryDigest]:
-    """Return the digests of those entries that the side has."""
-    sums: dict[Name, RowSums] = {}
-    for name, values in _read(side, kind, names):
-        sums[name] = RowSums(kind.tables)
-        compared = [value for column, value in zip(kind.columns, values, strict=True) if column in kind.compared]
-        sums[name].add_row(kind.name, compared)
-    if kind.parts and sums:
-        names_of = _handles(side, kind, list(sums))
-        for part in kind.parts:
-            for page in _pages(side, part, list(names_of)):
-                for owner, values in page:
-                    sums[names_of[owner]].add_row(part.name, values)
-    return {name: its_sums.digest() for name, its_sums in sums.items()}
-
-
-def _handles(side: Side, kind: Kind, names: Sequence[Name]) -> dict[Any, Name]:
-    """Return the names of entries by the value that their rows refer to."""
-    select = f"SELECT {comma_list((kind.handle, *kind.table.key))} FROM {kind.name}"  # noqa: S608 - ours
-    found: dict[Any, Name] = {}
-    for row in side.rows(f"{select} WHERE {_named(kind, names)}", _flat(names)):
-        found[row[0]] = tuple(row[1:])
-    return found
-
-
-def _read(side: Side, kind: Kind, names: Sequence[Name]) -> Iterator[tuple[Name, list[Any]]]:
-    """Yield the name and the other values of those entries that the side has."""
-    key = kind.table.key
-    select = f"SELECT {comma_list((*key, *kind.columns))} FROM {kind.name}"  # noqa: S608 - ours
-    for row in side.rows(f"{select} WHERE {_named(kind, names)}", _flat(names)):
-        yield tuple(row[: len(key)]), typed_values(row[len(key) :], kind.types)
-
-
-def _named(kind: Kind, names: Sequence[Name]) -> str:
-    key = kind.table.key
-    rows = ", ".join(f"({marks(key)})" for _ in names)
-    return f"({comma_list(key)}) IN (VALUES {rows})"
-
-
-def _flat(names: Sequence[Name]) -> list[Any]:
-    values: list[Any] = []
-    for name in names:
-        values.extend(name)
-    return values
-
-
-def _pages(side: Side, part: Part, owners: Sequence[Any]) -> Iterator[list[tuple[Any, list[Any]]]]:
-    """Yield the rows of a part that belong to these entries, in order, each with its owner."""
-    if not owners:
+@contextmanager
+def exact_texts(connection: Connection) -> Iterator[None]:
+    """Let SQLite return a text that is not valid UTF-8 as bytes, instead of escaping it."""
+    if not isinstance(connection, sqlite3.Connection):
+        yield
         return
-    # A single entry may have large rows. The sizes of several are those of a batch.
-    page_rows = PAGE_ROWS
-    if len(owners) == 1:
-        page_rows = SMALL_PAGE_ROWS
-    order = (part.owner_column, *part.order)
-    select = (
-        f"SELECT {comma_list((*order, *part.columns))} FROM {part.name} WHERE {part.owner_column} IN ({marks(owners)})"  # noqa: S608 - ours
-    )
-    after = ""
-    last: list[Any] = []
-    while True:
-        rows = side.rows(f"{select}{after} ORDER BY {comma_list(order)} LIMIT {page_rows}", (*owners, *last))
-        if rows:
-            yield [(row[0], typed_values(row[len(order) :], part.types)) for row in rows]
-        if len(rows) < page_rows:
-            return
-        after = f" AND ({comma_list(order)}) > ({marks(order)})"
-        last = list(rows[-1][: len(order)])
+    escaping = connection.text_factory
+    connection.text_factory = _text_or_bytes
+    try:
+        yield
+    finally:
+        connection.text_factory = escaping
 
 
-class Writer:
-    """Writes entries of one kind to the target, in a transaction of the caller."""
-
-    def __init__(self, source: Side, target: Side, kind: Kind) -> None:
-        self._source = source
-        self._target = target
-        self._kind = kind
-        self._last_turn = 0
-
-    def lock_turns(self) -> None:
-        """Let no other transaction assign a turn before this one ends."""
-        ((self._last_turn,),) = self._target.rows("UPDATE turns SET last = last RETURNING last")
-
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Insert entries. An entry that another process inserted meanwhile is not changed."""
-        if not entries:
-            return
-        kind = self._kind
-        columns = [*kind.table.key, *kind.columns]
-        insert = f"INSERT INTO {kind.name} ({comma_list(columns)}) VALUES ({marks(columns)}) ON CONFLICT DO NOTHING"  # noqa: S608 - ours
-        rows = self._rows(entries)
-        if not kind.parts:
-            self._target.connection.executemany(insert, rows.values())
-            return
-        owners: dict[Any, Any] = {}
-        for entry in entries:
-            inserted = self._target.rows(f"{insert} RETURNING {kind.handle}", rows[entry.name])
-            if inserted:
-                owners[_handle(entry)] = inserted[0][0]
-        self._add_parts(owners)
-        if kind.has_turn:
-            self._target.connection.execute("UPDATE turns SET last = ?", (self._last_turn,))
-
-    def change(self, entries: Sequence[Entry]) -> None:
-        """Replace the contents of entries, which keep their numbers and turns."""
-        if not entries:
-            return
-        kind = self._kind
-        columns = [column for column in kind.columns if column != TURN]
-        assignments = comma_list([f"{column} = ?" for column in columns])
-        where = " AND ".join(f"{column} = ?" for column in kind.table.key)
-        update = f"UPDATE {kind.name} SET {assignments} WHERE {where} RETURNING {kind.handle}"  # noqa: S608 - ours
-        rows = self._rows(entries)
-        owners: dict[Any, Any] = {}
-        for entry in entries:
-            row = dict(zip([*kind.table.key, *kind.columns], rows[entry.name], strict=True))
-            values = [row[column] for column in columns]
-            ((owner,),) = self._target.rows(update, (*values, *entry.name))
-            owners[_handle(entry)] = owner
-            for part in kind.parts:
-                delete = f"DELETE FROM {part.name} WHERE {part.owner_column} = ?"  # noqa: S608 - ours
-                self._target.connection.execute(delete, (owner,))
-        self._add_parts(owners)
-
-    def _rows(self, entries: Sequence[Entry]) -> dict[Name, list[Any]]:
-        """Return the rows of entries by name: the columns of the key, then the others. New ones get a turn."""
-        kind = self._kind
-        rows: dict[Name, list[Any]] = {}
-        for name, values in _read(self._source, kind, [entry.name for entry in entries]):
-            rows[name] = [*name, *values]
-        if kind.has_turn:
-            place = len(kind.table.key) + kind.columns.index(TURN)
-            for entry in entries:
-                self._last_turn = max(self._last_turn + 1, entry.turn)
-                rows[entry.name][place] = self._last_turn
-        return rows
-
-    def _add_parts(self, owners: Mapping[Any, Any]) -> None:
-        """Insert the rows that belong to entries. `owners` has the handle in the target for that in the source."""
-        for part in self._kind.parts:
-            columns = [part.owner_column, *part.columns]
-            insert = f"INSERT INTO {part.name} ({comma_list(columns)}) VALUES ({marks(columns)})"  # noqa: S608 - ours
-            for page in _pages(self._source, part, list(owners)):
-                self._target.connection.executemany(insert, [(owners[owner], *values) for owner, values in page])
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
-def _handle(entry: Entry) -> Any:
-    """Return the value by which the rows of an entry refer to it."""
-    if entry.kind.table.number:
-        return entry.number
-    return entry.name[0]
+def read_entries(side: Side, kind: EntryKind, names: Sequence[Name]) -> dict[Name, Entry]:
+    """Return those entries that the side has."""
+    found: dict[Name, _Rows] = {}
+    for table in kind.tables:
+        for page in side.pages(kind, table, names):
+            for row in page:
+                name = row[: len(kind.table.key)]
+                if table is kind.table:
+                    found[name] = _Rows()
+                if name in found:
+                    found[name].add(table, row)
+    return {name: rows.entry() for name, rows in found.items()}
 
 
-def comma_list(columns: Sequence[str]) -> str:
-    """Return a list of columns for a statement."""
-    return ", ".join(columns)
+class _Rows:
+    """The rows of an entry that were read so far."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._counts: Counter[str] = Counter()
+        self._damage = ""
+
+    def add(self, table: Table, row: Row) -> None:
+        self._counts[table.name] += 1
+        self._digest.update(_as_bytes(table.name))
+        for (column, kind), value in zip(table.types.items(), row, strict=True):
+            if not _has_type(value, kind):
+                self._damage = f"a value in the column {column} of the table {table.name} does not have its type"
+            if column != _NOT_COMPARED:
+                self._digest.update(_as_bytes(value))
+
+    def entry(self) -> Entry:
+        return Entry(self._digest.digest(), self._counts, self._damage)
 
 
-def marks(values: Sequence[object]) -> str:
-    """Return a list of placeholders for a statement."""
-    return ", ".join("?" * len(values))
+def _has_type(value: object, kind: type) -> bool:
+    if isinstance(value, str):
+        # Postgres cannot store NUL, and our statements escape it.
+        return kind is str and "\0" not in value
+    return value is None or type(value) is kind
+
+
+def _as_bytes(value: object) -> bytes:
+    """Return a value as bytes, so that different values have different bytes."""
+    data = str(value).encode()
+    if isinstance(value, bytes):
+        data = value
+    elif isinstance(value, float):
+        data = struct.pack(">d", value)
+    return b"%b %d %b" % (type(value).__name__.encode(), len(data), data)
+
+
+def missing_row(source: Source, target: Side, kind: EntryKind, name: Name) -> str:
+    """Return which table of the target lacks a row that an entry refers to, or an empty text."""
+    for table in kind.tables:
+        for reference in table.references:
+            place = list(table.types).index(reference.column)
+            for page in source.pages(kind, table, [name]):
+                values = {row[place] for row in page} - {None}
+                condition = f"{reference.to_column} IN ({_marks(values)})"
+                if values and target.count(reference.table, condition, values) < len(values):
+                    return f"the table {reference.table} does not have a row that it refers to"
+    return ""
+
+
+def write_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
+    """Write entries of the source in the place of those of the target, in a transaction of the caller."""
+    table = kind.table
+    assignments = [f"{column} = excluded.{column}" for column in table.types if column not in table.key]
+    upsert = f"{_insert(table)} ON CONFLICT ({_list(table.key)}) DO UPDATE SET {_list(assignments)}"
+    for page in source.pages(kind, table, names):
+        target.connection.executemany(upsert, page)
+    for part in kind.parts:
+        delete = f"DELETE FROM {part.name} WHERE {_belongs_to(kind, part, names)}"  # noqa: S608 - ours
+        target.connection.execute(delete, _flat(names))
+        for page in source.pages(kind, part, names):
+            target.connection.executemany(_insert(part), page)
+
+
+def _insert(table: Table) -> str:
+    return f"INSERT INTO {table.name} ({_list(table.types)}) VALUES ({_marks(table.types)})"  # noqa: S608 - ours
+
+
+def _belongs_to(kind: EntryKind, table: Table, names: Sequence[Name]) -> str:
+    """Return the condition that a row of a table belongs to one of some entries."""
+    owner = table.key[: len(kind.table.key)]
+    rows = [f"({_marks(owner)})" for _ in names]
+    return f"({_list(owner)}) IN (VALUES {_list(rows)})"
+
+
+def _flat(names: Iterable[Name]) -> list[object]:
+    return [value for name in names for value in name]
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _marks(values: Collection[object]) -> str:
+    return _list("?" * len(values))

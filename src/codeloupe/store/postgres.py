@@ -56,7 +56,7 @@ class PostgresDatabase(Database):
         "to_char(date_trunc('week', to_timestamp(least(greatest(saved_at, 0.0), 253400000000.0)) AT TIME ZONE 'UTC'),"
         " 'YYYY-MM-DD')"
     )
-    findings_of_reviews = "reviews JOIN findings AS f ON f.review = reviews.number"
+    findings_of_reviews = "reviews JOIN findings AS f USING (review_id)"
     is_shared = True
 
     def __init__(

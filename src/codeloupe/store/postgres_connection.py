@@ -17,9 +17,9 @@ from psycopg.waiting import Ready, Wait
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store import without_password
 from codeloupe.store.interface import Rows
+from codeloupe.store.records import storable
 from codeloupe.system.process import is_abandoned
 
-_LARGEST_INTEGER = 2**63 - 1
 _POLL_SECONDS = 0.1
 # How long to wait for the end of an interrupted statement, which may be storing an answer that was paid for.
 _LAST_SECONDS = 2.0
@@ -162,20 +162,6 @@ def session_parameters(url: str, schema: str) -> dict[str, Any]:
     return {**known, "options": f"{known.get('options', '')} -csearch_path={schema}".strip()}
 
 
-def _storable(value: object) -> Any:
-    """Return a value that Postgres accepts: half a character and NUL are escaped, and NaN and infinity become 0."""
-    match value:
-        case bool():
-            return int(value)
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
-        case int():
-            return max(-_LARGEST_INTEGER, min(_LARGEST_INTEGER, value))
-        case float():
-            return value if math.isfinite(value) else 0.0
-    return value
-
-
 class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that stops waiting for a silent server, and for a call that was cancelled."""
 
@@ -258,7 +244,7 @@ class Session:
     def execute(self, sql: str, parameters: Sequence[object] = (), /) -> Rows:
         """Run one statement and read all its rows."""
         try:
-            return self._connection.execute(_translated(sql), [_storable(value) for value in parameters])
+            return self._connection.execute(_translated(sql), [storable(value) for value in parameters])
         except psycopg.Error as error:
             raise explained(error, self._url) from error
 
@@ -273,7 +259,7 @@ class Session:
         """Run one statement for each row, without a round trip for each."""
         try:
             with self._connection.cursor() as cursor:
-                cursor.executemany(_translated(sql), ([_storable(value) for value in row] for row in rows))
+                cursor.executemany(_translated(sql), ([storable(value) for value in row] for row in rows))
         except psycopg.Error as error:
             raise explained(error, self._url) from error
 

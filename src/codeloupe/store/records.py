@@ -8,6 +8,7 @@ escaped one would join with its neighbour when it is read. What is stored has be
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import zlib
@@ -22,6 +23,7 @@ _Kind = TypeVar("_Kind")
 # Raised when what is written can no longer be read by an older version, not when a field is added.
 FORM = 1
 _COMPRESSED, _PLAIN = b"z", b"j"
+_LARGEST_INTEGER = 2**63 - 1
 
 
 class Unreadable(ValueError):
@@ -30,6 +32,27 @@ class Unreadable(ValueError):
 
 class FromNewerVersion(Unreadable):
     """What was written by a codeloupe that writes in another form."""
+
+
+def storable(value: object) -> Any:
+    """Return a value in the form in which both databases store it.
+
+    Half a character and NUL are escaped, numbers that are too large become the largest ones, and numbers that are not
+    finite become 0.
+    """
+    match value:
+        case bool():
+            return int(value)
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+        case int():
+            return max(-_LARGEST_INTEGER, min(_LARGEST_INTEGER, value))
+        case float() if math.isfinite(value):
+            # SQLite does not store the sign of a zero. The sum of a negative and a positive zero is positive.
+            return value + 0.0
+        case float():
+            return 0.0
+    return value
 
 
 def to_json(value: object) -> str:

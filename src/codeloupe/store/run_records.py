@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
-from codeloupe.errors import RunBusy, RunNotFound, StoreError
+from codeloupe.errors import AnswerReplaced, RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Moment, PipelineEvent, RunRecord
 from codeloupe.store.leases import Lease
 from codeloupe.store.owner import Owner
@@ -158,6 +158,12 @@ def read_approval(payload: object, run_id: str, stage: str) -> Approval:
     except Unreadable as error:
         message = f"cannot read the answer on {stage!r} of the run {run_id}: {error}"
         raise StoreError(message, hint="give it again") from error
+
+
+def answer_replaced(run_id: str, stage: str) -> AnswerReplaced:
+    """Return the error for an answer that a newer one has replaced."""
+    message = f"the answer on {stage!r} of the run {run_id} was replaced before it was applied"
+    return AnswerReplaced(message, hint="resume the run; the newer answer counts")
 
 
 def stage_key(stage: str) -> bytes:

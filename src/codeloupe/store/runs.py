@@ -30,6 +30,7 @@ from codeloupe.store.records import pack, to_json, unpack
 from codeloupe.store.run_copies import append_copy, has_copy, write_copy
 from codeloupe.store.run_records import (
     Holder,
+    answer_replaced,
     approval_bytes,
     busy,
     checked_name,
@@ -192,7 +193,7 @@ class DatabaseRunStore:
             _add_events(connection, save)
             _put_files(connection, save, now)
             if save.answered is not None:
-                _remove_approval(connection, save.run_id, save.answered)
+                _apply_answer(connection, save.run_id, save.answered)
 
     def _check_lease(self, connection: Connection, run_id: str) -> None:
         """Raise RunBusy unless the lock is ours. A caller without a lock may save only if no process holds it."""
@@ -383,6 +384,18 @@ class DatabaseRunStore:
 def _about(run_id: str) -> str:
     """Return the name of a run's lease; transactions about it run one at a time."""
     return f"run {run_id}"
+
+
+def _apply_answer(connection: Connection, run_id: str, answer: Approval) -> None:
+    """Remove an answer whose effect is saved. Raise AnswerReplaced if the person has answered again."""
+    statement = "SELECT payload FROM run_approvals WHERE run_id = ? AND stage = ?"
+    row = connection.execute(statement, (run_id, stage_key(answer.stage))).fetchone()
+    if row is None:
+        return
+    stored = read_approval(row[0], run_id, answer.stage)
+    if stored.question == answer.question and stored != answer:
+        raise answer_replaced(run_id, answer.stage)
+    _remove_approval(connection, run_id, answer)
 
 
 def _remove_approval(connection: Connection, run_id: str, approval: Approval) -> None:

@@ -12,8 +12,9 @@ from codeloupe.model.limits import Ending, LimitedRequest, Permit, Waiting
 from codeloupe.store.interface import Connection, Database, persistent
 
 _ADD = """
-INSERT INTO spending (month, budget, agent, label, usd, requests, unknown_costs) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (month, budget, agent) DO UPDATE SET label = excluded.label, usd = spending.usd + excluded.usd,
+INSERT INTO spending (month, budget, agent, source, label, usd, requests, unknown_costs)
+VALUES (?, ?, ?, (SELECT id FROM identity), ?, ?, ?, ?)
+ON CONFLICT (month, budget, agent, source) DO UPDATE SET label = excluded.label, usd = spending.usd + excluded.usd,
     requests = spending.requests + excluded.requests, unknown_costs = spending.unknown_costs + excluded.unknown_costs
 """
 
@@ -57,7 +58,7 @@ def add_spending(
 
 
 def spent_from(connection: Connection, month: str, budget: str) -> Cost:
-    """Return what was spent from a budget in a month, by all agents."""
+    """Return what was spent from a budget in a month, by all agents and counted in all databases."""
     rows = connection.execute(
         "SELECT usd, requests, unknown_costs FROM spending WHERE month = ? AND budget = ?", (month, budget)
     )
@@ -77,8 +78,9 @@ class Spending:
     def rows(self, month: str) -> tuple[SpendingRow, ...]:
         """Return the spending of a month, sorted by budget and agent."""
         found = self.database.select(
-            "SELECT budget, label, agent, usd, requests, unknown_costs FROM spending WHERE month = ?"
-            " ORDER BY budget, agent",
+            "SELECT budget, max(label), agent, sum(usd), CAST(sum(requests) AS BIGINT),"
+            " CAST(sum(unknown_costs) AS BIGINT) FROM spending WHERE month = ?"
+            " GROUP BY budget, agent ORDER BY budget, agent",
             (month,),
         )
         return tuple(SpendingRow(budget, label, agent, Cost(*cost)) for budget, label, agent, *cost in found)

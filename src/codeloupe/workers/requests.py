@@ -160,7 +160,7 @@ def _commit_job(commit: Commit, part: SweepPart, address: RemoteAddress, client:
 
 def _work_tree(repo: Path) -> str:
     """Return the name of the client's work tree, so that the review is found from there."""
-    return name_work_tree(repository_root(repo), shared=True)
+    return name_work_tree(repository_root(repo))
 
 
 async def _address(repository: Repository) -> RemoteAddress:

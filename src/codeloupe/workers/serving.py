@@ -27,6 +27,7 @@ _READY_SECONDS = 60.0
 # A worker that ends so soon after its start will end again for the same reason.
 _SHORT_LIFE_SECONDS = 10.0
 _MOST_SHORT_LIVES = 3
+_MOST_FAILED_STARTS = 3
 
 
 class StopSignals:
@@ -56,7 +57,7 @@ class Service(Protocol):
         """Start it, and return when it can be used or a signal has come."""
 
     def watch(self) -> None:
-        """Start again what has ended, or raise an error if that is useless."""
+        """Restart it if it has ended, or raise an error if it would end again."""
 
     def stop(self, signals: StopSignals) -> None:
         """Stop it, at once if a second signal comes."""
@@ -88,6 +89,7 @@ class DatabaseService:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
+        self._failed_starts = 0
 
     def start(self, _signals: StopSignals) -> None:
         """Start the server, and create or upgrade its tables."""
@@ -96,10 +98,18 @@ class DatabaseService:
             database.check()
 
     def watch(self) -> None:
-        """Start a server again that has crashed; its workers wait for it."""
-        if not self._server.is_running:
-            _log.warning("the Postgres server ended unexpectedly; it is started again")
+        """Restart the server if it has crashed; the workers wait for it. Raise StoreError if it fails repeatedly."""
+        if self._server.is_running:
+            self._failed_starts = 0
+            return
+        _log.warning("the Postgres server ended unexpectedly; restarting it")
+        try:
             self._server.start()
+        except StoreError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= _MOST_FAILED_STARTS:
+                raise
+            _log.warning("%s; trying again", error.message)
 
     def stop(self, _signals: StopSignals) -> None:
         """Stop the server."""
@@ -107,7 +117,7 @@ class DatabaseService:
 
 
 class WorkerService:
-    """Worker processes on a database, each started again when it ends."""
+    """Worker processes on a database, each restarted when it ends."""
 
     def __init__(self, url: str, count: int, options: Sequence[str], *, grace_seconds: float) -> None:
         self._url = url
@@ -135,12 +145,12 @@ class WorkerService:
         return all(worker.process.process_id in numbers for worker in self._workers)
 
     def watch(self) -> None:
-        """Start workers again that have ended. Raise StoreError if one of them never lives long."""
+        """Restart workers that have ended. Raise StoreError if one of them never runs for long."""
         for worker in self._workers:
             worker.restart_if_ended()
 
     def stop(self, signals: StopSignals) -> None:
-        """Ask the workers to stop, wait for their running jobs, and end those that take too long."""
+        """Ask the workers to stop, wait for their running jobs, and kill workers that take too long."""
         already = signals.count
         for worker in self._workers:
             worker.process.send_signal(signal.SIGTERM)
@@ -158,7 +168,7 @@ class WorkerService:
 
 
 class _RestartedWorker:
-    """A worker process that is started again when it ends."""
+    """A worker process that is restarted when it ends."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self._words = words
@@ -171,7 +181,7 @@ class _RestartedWorker:
         self.process = ChildProcess(self._words, self._environment)
 
     def restart_if_ended(self) -> None:
-        """Start it again if it has ended. Raise StoreError if it never runs for long."""
+        """Restart it if it has ended. Raise StoreError if it never runs for long."""
         if self.process.is_running:
             return
         code = self.process.exit_code
@@ -183,5 +193,5 @@ class _RestartedWorker:
         if self._short_lives >= _MOST_SHORT_LIVES:
             hint = "see its messages above; `codeloupe doctor` checks the installation"
             raise StoreError(f"a worker ended {_MOST_SHORT_LIVES} times right after its start (code {code})", hint=hint)
-        _log.warning("a worker ended unexpectedly (code %s); it is started again", code)
+        _log.warning("a worker ended unexpectedly (code %s); restarting it", code)
         self._start()

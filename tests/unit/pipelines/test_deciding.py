@@ -249,7 +249,8 @@ def test_after_a_persons_answer_what_was_before_no_longer_counts() -> None:
         (stage(CRITIC), record(*low, ((REWORK, 10),), attempts_before=3), Action("execute", 5, step=FIRST)),
         (stage(), record(failures=(failed("not_logged_in"),), failures_before=1), Action("execute", 1, step=FIRST)),
         (stage(CRITIC), record(((FAIL, 5),), attempts_before=1), Action("execute", 2, step=FIRST)),
-        (stage(CRITIC), record((), failures=(old,), **broken), Action("judge", 1, gate=0)),
+        (stage(CRITIC), record((), failures=(old,), failures_before=1), Action("judge", 1, gate=0)),
+        (stage(CRITIC), record((), failures=(old,), **broken), Action("execute", 2, step=FIRST)),
         (stage(CRITIC), record(None, failures=(failed("workspace_error"),), **broken), Action("keep", 1)),
     ]
     assert [next_action(asked, known) for asked, known, _ in rows] == [action for *_, action in rows]
@@ -393,20 +394,20 @@ def request(folder: Path, **more: object) -> AgentRequest:
 def test_the_key_of_a_reading_call_covers_what_the_agent_can_read(tmp_path: Path) -> None:
     keys, agent = calls.StageKeys(lambda agent: agent.name, trust="trusted"), ScriptedAgent()
     assert keys.key_of(request(tmp_path), agent) is None
-    keys.tell(tmp_path, "tree-1", 0)
+    keys.tell(tmp_path, "tree-1", calls="0")
     first = keys.key_of(request(tmp_path), agent)
     assert first is not None
     assert first == keys.key_of(request(tmp_path), agent)
-    keys.tell(tmp_path, "tree-2", 0)
+    keys.tell(tmp_path, "tree-2", calls="0")
     assert keys.key_of(request(tmp_path), agent) != first
     # A call that has failed is made anew, not answered by what failed.
-    keys.tell(tmp_path, "tree-1", 1)
+    keys.tell(tmp_path, "tree-1", calls="1")
     assert keys.key_of(request(tmp_path), agent) != first
 
 
 def test_a_call_that_writes_or_resumes_has_no_key(tmp_path: Path) -> None:
     keys, agent = calls.StageKeys(lambda agent: agent.name, trust="trusted"), ScriptedAgent()
-    keys.tell(tmp_path, "tree-1", 0)
+    keys.tell(tmp_path, "tree-1", calls="0")
     assert keys.key_of(request(tmp_path, permission_mode=PermissionMode.ACCEPT_EDITS), agent) is None
     assert keys.key_of(request(tmp_path, resume_session="s"), agent) is None
 

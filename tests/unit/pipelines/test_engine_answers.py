@@ -4,16 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
+from codeloupe.errors import NotLoggedIn
+from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.pipelines import stages
+from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.run import open_run_store
 from codeloupe.store.interface import Content
 from codeloupe.store.runs import DatabaseRunStore
 from codeloupe.testing import Text
-from tests.engine_pipelines import Cast, Ran, resume, run_stages
+from tests.engine_pipelines import Cast, Ran, critique, failing, resume, run_stages, write_pipeline, writing
 from tests.rows import each
 
 pytestmark = pytest.mark.program
 S = StageState
+PASSES = {"command": "true"}
+MISSING = {"command": "no-such-program"}
 FIRST = {"kind": "approval", "timeout": "1s", "prompt": "Is it right?"}
 SECOND = {"kind": "approval", "timeout": "1s", "prompt": "May it be published?"}
 TWICE = {"name": "write", "gates": [FIRST, SECOND]}
@@ -53,6 +58,122 @@ def test_an_answer_about_an_earlier_attempt_does_not_approve_a_later_one(tmp_pat
     assert second.record.stage("write").chosen == 2
     answer_of(ran, 1)
     assert resume(ran, cast).record.state is S.AWAITING_APPROVAL
+
+
+@each(
+    ("before", "after"),
+    [
+        # The answer to an escalation, to another question, and to a gate that is gone.
+        ([MISSING, SECOND], [PASSES, SECOND]),
+        ([FIRST], [SECOND]),
+        ([FIRST, SECOND], [SECOND]),
+    ],
+)
+def test_an_answer_does_not_answer_the_question_of_another_gate(
+    tmp_path: Path, before: list[dict[str, object]], after: list[dict[str, object]]
+) -> None:
+    cast = Cast({"write": [Text("a")]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gates": before})
+    ran.say("write", Decision.APPROVE)
+    write_pipeline(tmp_path / "p", {"name": "write", "gates": after})
+    again = resume(ran, cast, accept_changes=True).record
+    assert (again.state, again.stage("write").reason) == (S.AWAITING_APPROVAL, "May it be published?")
+
+
+def test_an_approval_of_one_attempt_does_not_approve_another(tmp_path: Path) -> None:
+    words = [critique("REWORK", 70, "so so"), critique("REWORK", 50, "bad")]
+    cast = Cast({"write": [writing({"a.md": "one"}), writing({"a.md": "two"})]}, {"write": words})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gates": [{"kind": "critic", "max_attempts": 2}, FIRST]})
+    assert ran.record.stage("write").chosen == 1
+    ran.say("write", Decision.APPROVE)
+    write_pipeline(tmp_path / "p", {"name": "write", "gates": [FIRST]})
+    again = resume(ran, cast, accept_changes=True).record.stage("write")
+    assert (again.state, again.chosen, again.questions) == (S.AWAITING_APPROVAL, 2, 2)
+
+
+def test_an_answer_that_is_replaced_before_it_is_applied_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast = Cast({"write": [Text("a")]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": FIRST})
+    ran.say("write", Decision.APPROVE)
+    real = stages.save_handwork
+
+    async def slow(context: Context, record: StageRecord) -> None:
+        await real(context, record)
+        ran.say("write", Decision.REJECT)
+
+    monkeypatch.setattr(stages, "save_handwork", slow)
+    again = resume(ran, cast)
+    assert again.record.state is S.FAILED
+    assert [event.message for event in again.events("approval_given")] == ["a person rejected it"]
+
+
+def test_an_approval_names_the_gates_that_have_not_passed(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("a")]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gates": [MISSING, {"command": "false"}, FIRST]})
+    ran.say("write", Decision.APPROVE)
+    stage = resume(ran, cast).record.stage("write")
+    expected = "a person approved it, without a PASS of these gates: command, command, approval"
+    assert (stage.state, stage.reason) == (S.COMPLETED, expected)
+
+
+def test_work_that_a_gate_failed_is_not_offered_to_a_person(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("a"), failing(NotLoggedIn)]}, {"write": [critique("FAIL", 95, "a backdoor")]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": "critic"})
+    ran.say("write", Decision.RETRY)
+    stage = resume(ran, cast).record.stage("write")
+    assert (stage.state, stage.chosen) == (S.AWAITING_APPROVAL, None)
+
+
+@each("note", ["", "do it otherwise"])
+def test_a_retry_of_a_completed_stage_is_a_new_call(tmp_path: Path, note: str) -> None:
+    cast = Cast({"read": [Text("one"), Text("two")]})
+    ran = run_stages(tmp_path, cast, {"name": "read", "writes": False})
+    ran.say("read", Decision.RETRY, note)
+    again = resume(ran, cast)
+    assert (cast.calls, again.result()) == (["read", "read"], {"read-output.md": "two\n"})
+
+
+def test_a_retry_with_a_note_is_a_new_call_although_a_gate_could_not_decide(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("one"), Text("two")]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": MISSING})
+    ran.say("write", Decision.RETRY, "leave out the name")
+    resume(ran, cast)
+    assert cast.calls == ["write", "write"]
+    assert "leave out the name" in cast.agent.requests[-1].prompt
+
+
+def test_a_retry_without_a_note_lets_a_gate_that_could_not_decide_judge_again(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    cast = Cast({"write": [Text("one")]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": {"command": [str(tool)]}})
+    tool.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    tool.chmod(0o755)
+    ran.say("write", Decision.RETRY)
+    assert (resume(ran, cast).record.state, cast.calls) == (S.COMPLETED, ["write"])
+
+
+def test_rejected_work_is_not_used_after_a_retry(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    cast = Cast({"write": [writing({"a.md": "bad"}), writing({"a.md": "good"})]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": {"command": [str(tool)]}})
+    ran.say("write", Decision.REJECT)
+    assert resume(ran, cast).record.state is S.FAILED
+    tool.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    tool.chmod(0o755)
+    ran.say("write", Decision.RETRY)
+    assert resume(ran, cast).result() == {"a.md": "good"}
+
+
+def test_a_retry_counts_although_the_gates_changed_too(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("one"), Text("two")]})
+    ran = run_stages(tmp_path, cast, {"name": "write"})
+    ran.say("write", Decision.RETRY)
+    write_pipeline(tmp_path / "p", {"name": "write", "gate": PASSES})
+    again = resume(ran, cast, accept_changes=True)
+    assert (again.record.state, cast.calls) == (S.COMPLETED, ["write", "write"])
+    assert open_run_store(ran.state).approval(ran.record.run_id, "write") is None
 
 
 def test_an_answer_about_work_that_is_made_again_is_named_in_a_note(tmp_path: Path) -> None:

@@ -3,15 +3,14 @@
 import asyncio
 import os
 import random
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codeloupe.errors import Crashed, StoreError, UsageError
+from codeloupe.errors import Crashed, InvalidRequest, StoreError, UsageError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord, StageState
 from codeloupe.pipelines import execution
@@ -20,6 +19,7 @@ from codeloupe.pipelines.run import Pipeline, open_run_store, resume_run
 from codeloupe.store.runs import DatabaseRunStore
 from codeloupe.testing import Hang, Text
 from codeloupe.testing.agent import AgentStep
+from tests.endings import comes_to_pass
 from tests.engine_pipelines import (
     Cast,
     Ran,
@@ -208,6 +208,20 @@ def everyone() -> Cast:
     return Cast(Everyone())
 
 
+def stopped(file: Path, cast: Cast, state: Path, *, when: Callable[[], bool]) -> Ran:
+    """Start a run, and interrupt it as soon as something is the case, or let it end."""
+
+    async def started() -> None:
+        run_it = Pipeline.load(file).run(options=options(cast, state), run_id="r")
+        task = asyncio.ensure_future(run_it)
+        await asyncio.to_thread(comes_to_pass, lambda: when() or task.done())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(started())
+    return Ran(open_run_store(state).load("r"), state)
+
+
 def edited(ran: Ran, cast: Cast, *stages: dict[str, Any], **more: Any) -> Ran:
     """Go on with a run whose file has other stages now."""
     write_pipeline(ran.record.file.parent, *stages)
@@ -326,19 +340,6 @@ def test_work_whose_basis_fails_is_left_out_and_that_is_said(tmp_path: Path) -> 
     assert again.record.stage("a").state is S.CANCELLED
     assert again.record.stage("a").reason == "its earlier work is not used, because it needs n, which failed"
     assert again.record.reason == "without n, which failed; a not run"
-
-
-@pytest.mark.defect("P1")
-def test_in_a_checkout_stages_whose_needs_changed_run_again_in_the_tree_as_it_is(tmp_path: Path) -> None:
-    project, keys = tmp_path / "project", {"workspace": "checkout"}
-    subprocess.run(["git", "init", "-q", str(project)], check=True)
-    cast, last = everyone(), {"name": "z", "needs": ["b"], "gate": PERSON}
-    ran = run_stages(tmp_path, cast, {"name": "a"}, {"name": "b"}, last, keys=keys, repo=project)
-    write_pipeline(tmp_path / "p", {"name": "a"}, {"name": "b", "needs": ["a"]}, last, **keys)
-    cast.calls.clear()
-    resume(ran, cast, accept_changes=True, repo=project)
-    assert cast.calls == ["b", "z"]
-    assert sorted(file.name for file in project.glob("*.md")) == ["a.md", "b.md", "z.md"]
 
 
 @pytest.mark.defect("P1")
@@ -481,6 +482,33 @@ def test_a_gate_that_was_put_before_those_that_have_passed_is_faced(tmp_path: Pa
     assert [word.gate.value for word in again.stage("write").attempts[0].critiques] == ["command"]
     assert [word.gate.value for word in again.stage("write").attempts[0].superseded] == ["critic"]
     assert "earlier verdicts on this attempt do not count" in again.stage("write").attempts[0].notes[-1]
+
+
+def test_work_of_an_old_definition_that_is_used_is_named(tmp_path: Path) -> None:
+    words = [critique("REWORK", 80, "bad"), critique("REWORK", 45, "worse")]
+    cast = Cast({"write": [writing({"a.md": "one"}), Hang(), writing({"a.md": "two"})]}, {"write": words})
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": {**CRITIC, "max_attempts": 2}})
+    ran = stopped(file, cast, tmp_path / "state", when=lambda: cast.calls.count("write") == 2)
+    (tmp_path / "p" / "write.md").write_text("Write something else.\n", encoding="utf-8")
+    again = resume(ran, cast, accept_changes=True).record
+    assert (again.state, again.stage("write").chosen) == (S.COMPLETED, 1)
+    assert again.reason == "with the work that write did before the pipeline's files changed"
+
+
+@each("gate", [None, PERSON])
+def test_a_run_does_not_complete_or_wait_with_a_stage_that_needs_a_lost_one(tmp_path: Path, gate: Any) -> None:
+    build = {"name": "build", "needs": ["plan"]}
+    work: list[AgentStep] = [Hang()]
+    if gate is not None:
+        build["gate"] = gate
+        work = [Text("b")]
+    cast = Cast({"plan": [writing({"p.md": "1"}), failing(InvalidRequest)], "build": work})
+    file = write_pipeline(tmp_path / "p", {"name": "plan", "on_failure": "continue"}, build)
+    ran = stopped(file, cast, tmp_path / "state", when=lambda: "build" in cast.calls)
+    ran.say("plan", Decision.RETRY)
+    again = resume(ran, cast).record
+    assert (again.state, again.stage("build").state) == (S.COMPLETED, S.CANCELLED)
+    assert again.reason == "without plan, which failed; build not run"
 
 
 def test_a_changed_gate_judges_work_that_a_later_gate_sent_back(tmp_path: Path) -> None:

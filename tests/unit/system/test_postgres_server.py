@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -62,13 +63,21 @@ def test_a_server_that_crashed_has_all_its_data_after_the_next_start(postgres_da
         assert database.change("DELETE FROM dismissals") == 2
 
 
-def test_two_servers_on_the_same_data_are_refused_and_the_first_goes_on(postgres_data: Path) -> None:
-    with another_process(postgres_data) as (child, _):
+@each("length", [10, 90])
+def test_a_second_server_on_the_same_data_is_refused_and_the_first_goes_on(postgres_data: Path, length: int) -> None:
+    # The socket of data with a long path is in a folder of its own.
+    data = postgres_data.rename(postgres_data.with_name("d" * length))
+    with another_process(data) as (child, (_, _, url)):
+        second = PostgresServer(data)
         with pytest.raises(StoreError, match=rf"process {child.pid} is already running a Postgres server in") as caught:
-            PostgresServer(postgres_data).start()
+            second.start()
+        second.stop()
         assert "another folder" in caught.value.hint
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
         child.communicate("\n")
         assert child.returncode == 0
+    data.rename(postgres_data)
 
 
 def test_a_server_ends_with_its_killed_process_and_the_next_waits_for_that(postgres_data: Path) -> None:
@@ -121,6 +130,12 @@ def test_connections_over_tcp_need_the_password_and_the_socket_needs_none(postgr
                     psycopg.connect(f"postgresql://codeloupe:{wrong}@{address}")
     with PostgresServer(postgres_data, durable=False), pytest.raises(psycopg.OperationalError, match="refused"):
         psycopg.connect(f"postgresql://codeloupe@{address}")
+
+
+def test_the_included_postgres_has_no_tls(postgres_data: Path) -> None:
+    # Once it has, `serve --listen` should offer it. Until then, the docs and its output recommend an SSH tunnel.
+    with pytest.raises(StoreError, match="SSL is not supported by this build"):
+        PostgresServer(postgres_data, durable=False, settings=("ssl=on",)).start()
 
 
 @pytest.fixture
@@ -226,6 +241,81 @@ def test_a_folder_that_others_can_open_is_refused_for_the_socket(postgres_data: 
             PostgresServer(data, durable=False).start()
     finally:
         folder.rmdir()
+
+
+@each("left", ["", "{}\n/somewhere\n1700000000\n5432\n\n\n5432001 0\nready\n"])
+def test_a_pid_file_that_a_crash_left_is_ignored(postgres_data: Path, left: str) -> None:
+    # The number is that of a process of this user, as after a restart of the machine.
+    (postgres_data / "postmaster.pid").write_text(left.format(os.getppid()))
+    with PostgresServer(postgres_data, durable=False) as server, PostgresDatabase(server.url) as database:
+        database.check()
+
+
+def test_a_server_that_was_started_by_hand_is_not_taken_over(postgres_data: Path) -> None:
+    # Without the lock of the other server, as if somebody had started it with Postgres' own programs.
+    with another_process(postgres_data) as (_, (_, number, _)):
+        (postgres_data.parent / f".{postgres_data.name}.lock").unlink()
+        server = PostgresServer(postgres_data, durable=False)
+        with pytest.raises(StoreError, match=rf'lock file "postmaster.pid" already exists HINT: .* \(PID {number}\)'):
+            server.start()
+        assert (postgres_data / "postmaster.pid").read_text().startswith(f"{number}\n")
+        with psycopg.connect(server.url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_data_is_served_by_the_version_that_created_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = postgres_server.installed_versions()
+    oldest, newest = min(installed), max(installed)
+    assert oldest < newest
+    server = PostgresServer(tmp_path / "data", durable=False)
+    with monkeypatch.context() as before_the_upgrade:
+        before_the_upgrade.setattr(postgres_server, "installed_versions", lambda: {oldest: installed[oldest]})
+        with server:
+            pass
+    with server, psycopg.connect(server.url) as connection:
+        assert connection.info.server_version // 10_000 == oldest
+    monkeypatch.setattr(postgres_server, "installed_versions", lambda: {newest: installed[newest]})
+    with pytest.raises(StoreError, match=f"is of Postgres {oldest}, and this machine has the versions {newest}"):
+        server.start()
+
+
+def test_a_user_who_cannot_run_postgres_is_told_why(
+    postgres_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    # In many containers, root cannot create a user namespace.
+    for name in ("unshare", "setpriv", "postgres"):
+        (programs / name).write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(postgres_server, "installed_versions", lambda: {18: programs})
+    with pytest.raises(StoreError, match="cannot run Postgres: unshare failed: Operation not permitted") as caught:
+        PostgresServer(postgres_data).start()
+    assert "run it as another user" in caught.value.hint
+
+
+def test_a_broken_program_of_postgres_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "pginstall" / "bin" / "postgres"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho 'libz.so.1 not found' >&2\nexit 127\n")
+    program.chmod(0o755)
+    package = ModuleSpec("package", None, is_package=True)
+    package.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(postgres_server, "find_spec", lambda _name: package)
+    with pytest.raises(StoreError, match="cannot run .*/bin/postgres: libz.so.1 not found"):
+        PostgresServer(tmp_path / "data").start()
+
+
+def test_an_error_quotes_the_log_without_times(postgres_data: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        listen = Listen("127.0.0.1", other.getsockname()[1], _PASSWORD)
+        with pytest.raises(StoreError, match=r": Address already in use HINT: ") as caught:
+            PostgresServer(postgres_data, listen=listen).start()
+    assert "UTC" not in caught.value.message
+    assert "check the address to listen on" in caught.value.hint
 
 
 def test_what_cannot_be_started_is_explained(

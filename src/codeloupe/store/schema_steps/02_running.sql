@@ -6,13 +6,6 @@ CREATE TABLE identity (
 );
 INSERT INTO identity (id) VALUES (gen_random_uuid());
 
--- The number of the last review or sweep that was saved; one row.
-CREATE TABLE turns (
-    id bigint PRIMARY KEY,
-    last bigint NOT NULL
-);
-INSERT INTO turns (id, last) VALUES (1, 0);
-
 -- The commit by which a repository on this machine is known, by the path of its git directory.
 CREATE TABLE repositories (
     place bytea PRIMARY KEY,
