@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from bench.table import BenchRow
 from bench.workers import new_database, our_jobs
 from codeloupe.config.schema import Settings
 from codeloupe.model.agent import AgentRequest, Priority
+from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget
 from codeloupe.runtime import Runtime
+from codeloupe.store.limits import SharedLimits
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.system.postgres_server import PostgresServer
 from codeloupe.testing import ScriptedAgent, Text
@@ -21,6 +25,7 @@ from codeloupe.workers.queue import JobQueue
 _FINISHED_JOBS = 20_000
 _CALLS_OF_A_JOB = 4
 _TURNS = 9
+_CALLS = 200
 _LIMIT = 1.2
 _SETTINGS = Settings(shared_concurrency=50, monthly_budget_usd=1000.0)
 
@@ -38,6 +43,35 @@ def rows() -> Iterator[BenchRow]:
         detail = f"{min(full) * 1000:.1f} ms / {min(empty) * 1000:.1f} ms, the least of {_TURNS} turns"
         name = f"first call of a job with {_FINISHED_JOBS:,} finished jobs / in an empty database"
         yield BenchRow(name, detail, min(full) / min(empty), _LIMIT)
+        with new_database(server) as url, PostgresDatabase(url) as database:
+            limits = SharedLimits(database)
+            plain: list[float] = []
+            paid: list[float] = []
+            for _ in range(_CALLS):
+                plain.append(_permitted_call(limits, None))
+                paid.append(_permitted_call(limits, 1000.0))
+        detail = f"{median(paid) * 1000:.1f} ms / {median(plain) * 1000:.1f} ms, medians of {_CALLS} calls in turns"
+        yield BenchRow(
+            "permit and end of a call with three budgets / without", detail, median(paid) / median(plain), None
+        )
+
+
+def _permitted_call(limits: SharedLimits, budget_usd: float | None) -> float:
+    """Return the time that the shared limits take before and after a call."""
+    kinds = ("all", "repository", "team")
+    request = LimitedRequest(
+        id=uuid.uuid4().hex,
+        agent="scripted",
+        account="scripted",
+        priority=Priority.SWEEP,
+        budgets=tuple(MonthlyBudget(kind, "", kind, "", budget_usd) for kind in kinds),
+        concurrency=50,
+        expected_usd=0.01,
+    )
+    started = time.perf_counter()
+    limits.start([request])
+    limits.end(request, Ending(usd=0.01, next_usd=0.01, succeeded=True))
+    return time.perf_counter() - started
 
 
 def _finish_jobs(url: str) -> None:

@@ -18,6 +18,7 @@ from statistics import median, quantiles
 from procrastinate.jobs import Status
 from procrastinate.manager import JobManager
 
+from bench.machine import program_seconds
 from bench.table import BenchRow
 from bench.workers import new_database, our_jobs
 from codeloupe.model.agent import Priority
@@ -40,7 +41,9 @@ def rows() -> Iterator[BenchRow]:
     with tempfile.TemporaryDirectory() as folder, PostgresServer(Path(folder) / "pg") as server:
         for workers in (10, 100, 1_000):
             with new_database(server) as url:
+                cpu_before = program_seconds(server.process_id)
                 seconds, fetches = asyncio.run(_simulated(url, workers))
+                cpu_seconds = program_seconds(server.process_id) - cpu_before
             jobs = workers * _JOBS_EACH
             ideal = _JOBS_EACH * _JOB_SECONDS
             speed = jobs / seconds
@@ -49,7 +52,8 @@ def rows() -> Iterator[BenchRow]:
             detail = (
                 f"{speed:,.0f} jobs a second, {speed / needed:,.0f} times what {workers:,} workers with jobs of"
                 f" {_REAL_JOB_SECONDS:g} s need; a fetch takes {median(fetches) * 1000:.0f} ms,"
-                f" {waits[98] * 1000:.0f} ms for one in a hundred"
+                f" {waits[98] * 1000:.0f} ms for one in a hundred; the server uses"
+                f" {1000 * cpu_seconds / jobs:.1f} ms of CPU for a job"
             )
             name = f"{workers:,} simulated workers, jobs of {_JOB_SECONDS:g} s / ideal"
             yield BenchRow(name, detail, seconds / ideal, None)

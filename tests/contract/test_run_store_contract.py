@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +13,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError, StoreUnavailable
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageState
-from codeloupe.store import open_database
-from codeloupe.store.interface import Database
+from codeloupe.store import open_database, runs
+from codeloupe.store.interface import Connection, Database
 from codeloupe.store.records import pack, to_json
 from codeloupe.store.runs import DatabaseRunStore
 from tests.endings import comes_to_pass
@@ -247,6 +248,27 @@ class TestLock:
             first = expiry()
             assert comes_to_pass(lambda: expiry() > first)
         assert database.select("SELECT name FROM leases") == []
+
+    def test_a_lock_that_a_long_save_delays_is_renewed_from_the_end_of_the_save(
+        self, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = DatabaseRunStore(database, tmp_path, lease_seconds=0.3)
+        store.create(run(1))
+        renewed: list[float] = []
+
+        def record(_connection: Connection, _name: str, _owner: str, *, now: float, **_values: float) -> bool:
+            renewed.append(now)
+            return True
+
+        monkeypatch.setattr(runs, "renew_lease", record)
+        with store.lock(NAME):
+            with database.writing(f"run {NAME}"):
+                before = len(renewed)
+                # The thread that renews the lock begins to wait.
+                time.sleep(0.5)
+                saved_at = database.clock()
+            assert comes_to_pass(lambda: len(renewed) > before)
+        assert min(renewed[before:]) >= saved_at
 
     def test_the_lock_of_a_dead_process_of_this_machine_is_free_at_once(
         self, store: DatabaseRunStore, database: Database, url: str | None, tmp_path: Path

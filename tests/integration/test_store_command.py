@@ -377,7 +377,7 @@ def test_spending_of_several_databases_adds_up_and_counts_once(postgres_url: str
         for source in (one, two, one, two):
             assert migrate(source, team).is_verified
         with team.reading() as connection:
-            assert spent_from(connection, "2026-11", "all") == Cost(7.0, requests=3)
+            assert spent_from(connection, "2026-11", ["all"]) == {"all": Cost(7.0, requests=3)}
         assert Spending(team).rows("2026-11") == (SpendingRow("all", "", "codex", Cost(7.0, requests=3)),)
         assert Spending(team).months() == {"2026-11": Cost(7.0, requests=3)}
         with one.writing() as connection:

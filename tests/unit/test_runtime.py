@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 
 import codeloupe
 from codeloupe import AgentRequest, AgentResult, CommitQuery, CommitScope, Runtime, Settings
+from codeloupe.calls import AgentCalls
 from codeloupe.errors import BudgetExhausted, Cancelled, ForgeRefused, InvalidRequest, UsageError
 from codeloupe.forges.publishing import PublishRequest
 from codeloupe.model.agent import TokenUsage
@@ -301,3 +303,21 @@ def test_to_publish_it_takes_the_token_of_its_own_environment(tmp_path: Path, mo
 
     with pytest.raises(ForgeRefused, match="no token"):
         asyncio.run(publish())
+
+
+def test_the_end_of_a_runtime_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    was_released: list[bool] = []
+
+    def close(_calls: AgentCalls) -> None:
+        # As a database does that is unreachable for a while.
+        was_released.append(released.wait(20))
+
+    monkeypatch.setattr(AgentCalls, "close", close)
+
+    async def use() -> None:
+        async with Runtime(Settings()):
+            asyncio.get_running_loop().call_soon(released.set)
+
+    asyncio.run(use())
+    assert was_released == [True]

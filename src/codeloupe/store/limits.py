@@ -19,7 +19,7 @@ from codeloupe.model.limits import Ending, LimitedRequest, MonthlyBudget, Permit
 from codeloupe.store.interface import Connection, Database, persistent
 from codeloupe.store.owner import Owner
 from codeloupe.store.processes import LEASE_SECONDS, Processes
-from codeloupe.store.spending import Cost, add_spending, month_of, spent_from
+from codeloupe.store.spending import Cost, add_spending, marks, month_of, spent_from
 
 Answer = Permit | Waiting | BudgetExhausted
 # A permit may be for a start so far ahead. Otherwise every late wake-up of a process would lower the rate.
@@ -48,10 +48,11 @@ _COUNT_OF_ACCOUNT = f"""
 SELECT count(*) FILTER (WHERE r.started_at IS NOT NULL), count(*) FILTER (WHERE r.blocked_by = '' AND {_IS_EARLIER})
 FROM limited_requests AS r {_OF_LIVE} AND r.account = ?
 """  # noqa: S608 - our own text
-_COUNT_OF_BUDGET = f"""
-SELECT count(*) FILTER (WHERE r.month = ?), coalesce(sum(r.reserved_usd) FILTER (WHERE r.month = ?), 0.0),
+_COUNT_OF_BUDGETS = f"""
+SELECT b.budget, count(*) FILTER (WHERE r.month = ?),
+    coalesce(sum(r.reserved_usd) FILTER (WHERE r.month = ?), 0.0),
     count(*) FILTER (WHERE r.blocked_by = b.budget AND {_IS_EARLIER})
-FROM request_budgets AS b JOIN limited_requests AS r ON r.id = b.request {_OF_LIVE} AND b.budget = ?
+FROM request_budgets AS b JOIN limited_requests AS r ON r.id = b.request {_OF_LIVE}
 """  # noqa: S608 - our own text
 
 
@@ -66,6 +67,14 @@ class _Account(Struct):
     next_start_at: float = 0.0
     answers: int = 0
     next_usd: float = 0.0
+
+
+class _Use(Struct, frozen=True):
+    """The use of a budget: the running requests, what they may cost, and how many earlier requests wait for it."""
+
+    running: int = 0
+    running_usd: float = 0.0
+    ahead: int = 0
 
 
 class _Stored(Struct, frozen=True):
@@ -225,15 +234,14 @@ class _Line:
             return self._wait_for_account(request, stored)
         account = _read_account(self._connection, request.account)
         reserved_usd = _reserved_usd(request, account)
-        for budget in request.budgets:
-            try:
-                has_room = self._has_room(request, stored.turn, budget, reserved_usd)
-            except BudgetExhausted as error:
-                # It never starts, so no other request may wait for it.
-                _delete(self._connection, request)
-                return error
-            if not has_room:
-                return self._wait_for_budget(request, stored, budget)
+        try:
+            full = self._full_budget(request, stored.turn, reserved_usd)
+        except BudgetExhausted as error:
+            # It never starts, so no other request may wait for it.
+            _delete(self._connection, request)
+            return error
+        if full is not None:
+            return self._wait_for_budget(request, stored, full)
         found = self._permit(request, stored.turn, account)
         if isinstance(found, Waiting):
             self._waits[request.account] = found
@@ -272,23 +280,30 @@ class _Line:
                 "INSERT INTO request_budgets (request, budget, label) VALUES (?, ?, ?)", budgets
             )
 
-    def _has_room(self, request: LimitedRequest, turn: int, budget: MonthlyBudget, reserved_usd: float) -> bool:
-        """Return whether a request fits into a budget beside the running ones; these may cost less than reserved.
+    def _full_budget(self, request: LimitedRequest, turn: int, reserved_usd: float) -> MonthlyBudget | None:
+        """Return a budget into which a request does not fit beside the running ones; these may cost less than reserved.
 
-        Raise BudgetExhausted if the budget is spent.
+        Raise BudgetExhausted if a budget is spent.
         """
-        if budget.limit_usd is None:
-            return True
-        spent = spent_from(self._connection, self._month, budget.name)
-        if spent.usd >= budget.limit_usd:
-            raise _exhausted(request, budget, self._month, spent)
-        earlier = (request.priority, request.priority, turn)
-        running, running_usd, ahead = self._connection.execute(
-            _COUNT_OF_BUDGET, (self._month, self._month, *earlier, self._owner, self._expired_at, budget.name)
-        ).fetchone()
-        if ahead:
-            return False
-        return not running or spent.usd + running_usd + reserved_usd <= budget.limit_usd
+        limited = {budget.name: budget for budget in request.budgets if budget.limit_usd is not None}
+        if not limited:
+            return None
+        names = tuple(limited)
+        spent = spent_from(self._connection, self._month, names)
+        rows = self._connection.execute(
+            f"{_COUNT_OF_BUDGETS} AND b.budget IN ({marks(names)}) GROUP BY b.budget",
+            (self._month, self._month, request.priority, request.priority, turn, self._owner, self._expired_at, *names),
+        ).fetchall()
+        uses = {name: _Use(*use) for name, *use in rows}
+        for name, budget in limited.items():
+            limit_usd = budget.limit_usd or 0.0
+            if spent[name].usd >= limit_usd:
+                raise _exhausted(request, budget, self._month, spent[name])
+            use = uses.get(name, _Use())
+            fits = not use.running or spent[name].usd + use.running_usd + reserved_usd <= limit_usd
+            if use.ahead or not fits:
+                return budget
+        return None
 
     def _permit(self, request: LimitedRequest, turn: int, account: _Account) -> Permit | Waiting:
         """Return a permit if the account has room for a request, after those with an earlier turn."""

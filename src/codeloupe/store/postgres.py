@@ -242,7 +242,7 @@ class PostgresDatabase(Database):
                 yield session
                 session.execute("COMMIT")
             finally:  # also after an interruption: a transaction must not stay open
-                self._put_back(connection)
+                self._return_to_pool(connection)
 
     def _begun(self, begin: str) -> PatientConnection:
         """Return a connection in a new transaction, and wait for it during an outage."""
@@ -295,7 +295,7 @@ class PostgresDatabase(Database):
     def _expect_response(self, connection: PatientConnection) -> None:
         connection.silence_seconds = min(self._silence_seconds, _RESPONSE_SECONDS)
 
-    def _put_back(self, connection: PatientConnection) -> None:
+    def _return_to_pool(self, connection: PatientConnection) -> None:
         try:
             if connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
                 self._expect_response(connection)

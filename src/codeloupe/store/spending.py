@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -57,15 +57,22 @@ def add_spending(
     connection.executemany(_ADD, rows)
 
 
-def spent_from(connection: Connection, month: str, budget: str) -> Cost:
-    """Return what was spent from a budget in a month, by all agents and counted in all databases."""
+def spent_from(connection: Connection, month: str, budgets: Sequence[str]) -> dict[str, Cost]:
+    """Return what was spent from each budget in a month, by all agents and counted in all databases."""
+    spent = dict.fromkeys(budgets, Cost())
     rows = connection.execute(
-        "SELECT usd, requests, unknown_costs FROM spending WHERE month = ? AND budget = ?", (month, budget)
+        "SELECT budget, usd, requests, unknown_costs FROM spending"  # noqa: S608 - our words
+        f" WHERE month = ? AND budget IN ({marks(budgets)})",
+        (month, *budgets),
     )
-    total = Cost()
-    for row in rows.fetchall():
-        total = total.plus(Cost(*row))
-    return total
+    for budget, *cost in rows.fetchall():
+        spent[budget] = spent[budget].plus(Cost(*cost))
+    return spent
+
+
+def marks(values: Sequence[object]) -> str:
+    """Return a placeholder for each value, as in `IN (?, ?)`."""
+    return ", ".join("?" for _ in values)
 
 
 class Spending:

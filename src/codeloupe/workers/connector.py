@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 _FIRST_WAIT_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 5.0
+# A fetch reads the first waiting delivery from an index. Without statistics, as in a new database or after a large
+# sweep was added, Postgres would sort all waiting ones instead.
+_INDEXED = "-cenable_sort=off"
 
 
 class PatientConnector(PsycopgConnector):
@@ -35,8 +38,9 @@ class PatientConnector(PsycopgConnector):
 
     def __init__(self, url: str, *, most_connections: int = 4) -> None:
         # By default, a pool backs off for minutes while a server is down.
+        parameters = session_parameters(url, SCHEMA)
         super().__init__(
-            kwargs={**session_parameters(url, SCHEMA), "prepare_threshold": 5},
+            kwargs={**parameters, "options": f"{parameters['options']} {_INDEXED}", "prepare_threshold": 5},
             configure=_commit_each_statement,
             pool_factory=_unchecked_pool,
             min_size=1,

@@ -25,14 +25,17 @@ _SPAN = 500_000_000
 _manager = JobManager(SyncPsycopgConnector())
 
 
-class Order(Struct, frozen=True):
-    """The request for a delivery: of which job, in which order, not beside which other job, and not before when."""
+class DeliveryRequest(Struct, frozen=True):
+    """The request for the delivery of a job: its place in the queue, and the earliest time, if there is one.
+
+    Deliveries of jobs about the same subject are not made at the same time.
+    """
 
     number: int
     queue: str
     priority: int
     rank: int
-    alone: str | None
+    subject: str | None
     at: float | None = None
 
 
@@ -42,14 +45,20 @@ def delivery_priority(priority: Priority, rank: int) -> int:
     return top - min(rank, _SPAN - 1)
 
 
-def deliver(session: Session, orders: Sequence[Order]) -> None:
-    """Create a delivery for each job, which becomes its newest one. Raise StoreError."""
-    wanted = [_delivery(order) for order in orders]
+def create_deliveries(session: Session, requests: Sequence[DeliveryRequest]) -> list[int | None]:
+    """Create a delivery for each job; return their numbers. Raise StoreError."""
+    wanted = [_delivery(request) for request in requests]
     with _explained(session):
         created = _manager.batch_defer_jobs(wanted, connection=session.connection)
+    return [delivery.id for delivery in created]
+
+
+def deliver(session: Session, requests: Sequence[DeliveryRequest]) -> None:
+    """Create a delivery for each stored job, which becomes its newest one. Raise StoreError."""
+    deliveries = create_deliveries(session, requests)
     rows: list[tuple[int | None, int]] = []
-    for order, delivery in zip(orders, created, strict=True):
-        rows.append((delivery.id, order.number))
+    for request, delivery in zip(requests, deliveries, strict=True):
+        rows.append((delivery, request.number))
     session.executemany("UPDATE jobs SET delivery = ? WHERE number = ?", rows)
 
 
@@ -64,15 +73,15 @@ def as_time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _delivery(order: Order) -> Delivery:
+def _delivery(request: DeliveryRequest) -> Delivery:
     return Delivery(
-        queue=order.queue,
-        priority=delivery_priority(Priority(order.priority), order.rank),
-        lock=order.alone,
+        queue=request.queue,
+        priority=delivery_priority(Priority(request.priority), request.rank),
+        lock=request.subject,
         queueing_lock=None,
         task_name=TASK,
-        task_kwargs={"number": order.number},
-        scheduled_at=None if order.at is None else as_time(order.at),
+        task_kwargs={"number": request.number},
+        scheduled_at=None if request.at is None else as_time(request.at),
     )
 
 

@@ -201,7 +201,7 @@ def _listener(report: Report) -> Callable[[Event], None]:
     findings = 0
     stage = "reading"
 
-    def take(event: Event) -> None:
+    def report_event(event: Event) -> None:
         nonlocal stage, done, total, failed, findings
         match event:
             case StageStarted(name):
@@ -220,7 +220,7 @@ def _listener(report: Report) -> Callable[[Event], None]:
                 return
         report(Progress(stage=stage, done=done, total=total, failed=failed, findings=findings))
 
-    return take
+    return report_event
 
 
 def _retry_reason(review: Review) -> str:

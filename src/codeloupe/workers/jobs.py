@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.model.agent import Priority
 from codeloupe.model.review import Review
@@ -65,13 +67,27 @@ class Job(Struct, frozen=True, kw_only=True):
     accept_changes: bool = False
 
     @property
-    def alone(self) -> str | None:
+    def subject(self) -> str | None:
         """Return the name of the pull request or run that only one job at a time may work on."""
         if self.pull_request is not None:
             return f"pull request {self.pull_request} of {self.repository}"
         if self.run_id is not None:
             return f"run {self.run_id}"
         return None
+
+    @property
+    def options(self) -> str | None:
+        """Return a digest that is the same for requests that may share a waiting job, or None without a subject.
+
+        Clients, teams, priorities and commits do not matter. The newest request counts for a run, because all of them
+        continue the same run.
+        """
+        if self.subject is None:
+            return None
+        if self.run_id is not None:
+            return ""
+        shared = replace(self, head="", priority=Priority.PERSON, tenant="", description="", fresh_since=None)
+        return hashlib.sha256(as_json(shared)).hexdigest()
 
 
 class JobState(StrEnum):

@@ -3,36 +3,41 @@
 A job is a row of the table `jobs`; procrastinate only delivers its number to a worker (see `deliveries.py`).
 
 The priority of a job decides first: a person, then a pull request, then a sweep. Within a priority, the lowest rank
-starts first. The rank of a new job is the lowest rank that waits, or the last rank of its team's repository if that is
-higher, plus the number of repositories of its team that have waiting jobs. So the jobs of teams and repositories are
-interleaved, and a job that is added later does not change the rank of another one.
+starts first (see `ranks.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from codeloupe.errors import UsageError
+from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.agent import Priority
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.store.postgres_connection import Session
+from codeloupe.store.postgres_connection import Session, is_conflict
 from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.store.queue_schema import prepare_queue
-from codeloupe.workers.deliveries import Order, as_time, deliver, withdraw
+from codeloupe.workers.deliveries import DeliveryRequest, as_time, create_deliveries, deliver, withdraw
 from codeloupe.workers.jobs import Job, JobKind, JobRecord, JobState, Outcome, Progress, as_json
+from codeloupe.workers.ranks import find_ranks
 
-# The lock under which jobs are added, and put back into the queue.
+_Answer = TypeVar("_Answer")
+# The lock under which jobs are added, and returned to the queue.
 ADDING = "jobs"
 _COLUMNS = (
     "number, request, state, priority, attempts, asked_at, started_at, ended_at, again_at, host, progress, outcome,"
     " reason"
 )
-_ADDED = "queue, priority, rank, tenant, repository, alone, sweep_id, request, asked_at, progress"
+_ADDED = (
+    "number, delivery, queue, priority, rank, tenant, repository, subject, options, sweep_id, request, asked_at,"
+    " progress"
+)
 _CONSTANT = "state, owner, host, attempts, failures, deaths, reason"
-_ORDER = "number, queue, priority, rank, alone"
+_FOR_DELIVERY = "number, queue, priority, rank, subject"
+_NEXT_NUMBER = "nextval(pg_get_serial_sequence('jobs', 'number'))"
 _OPEN = "state IN ('waiting', 'running')"
 _FAILED = "state IN ('dead', 'cancelled')"
 # A statement may have 65,535 values.
@@ -65,8 +70,8 @@ class JobQueue:
         self.prepare()
         now = self.database.clock()
         wanted = [replace(job, priority=priority, fresh_since=now if job.fresh else None) for job in jobs]
-        if len(wanted) == 1 and wanted[0].alone is not None:
-            return (self.database.persist(lambda: self._ask_alone(wanted[0])),)
+        if len(wanted) == 1 and wanted[0].subject is not None:
+            return (self._repeated(lambda: self._ask_or_share(wanted[0])),)
         with self.database.writing(ADDING) as session:
             return self._add(session, wanted)
 
@@ -143,7 +148,7 @@ class JobQueue:
         if record.state not in (JobState.DEAD, JobState.CANCELLED):
             hint = "only a dead or cancelled job can be retried"
             raise UsageError(f"the job {job_id} is {record.state.value}", hint=hint)
-        self._retry("number = ?", job_id)
+        self._repeated(lambda: self._retry("number = ?", job_id))
         return self.find(job_id)
 
     def retry_sweep(self, sweep_id: str) -> int:
@@ -164,7 +169,16 @@ class JobQueue:
             if removed < _ROWS_AT_ONCE:
                 return total
 
-    def _ask_alone(self, job: Job) -> int:
+    def _repeated(self, step: Callable[[], _Answer]) -> _Answer:
+        """Run a step again if a worker has returned a job with the same subject and options to the queue meanwhile."""
+        while True:
+            try:
+                return self.database.persist(step)
+            except StoreError as error:
+                if not is_conflict(error.__cause__):
+                    raise
+
+    def _ask_or_share(self, job: Job) -> int:
         with self.database.writing(ADDING) as session:
             # In this order, a job that a worker starts meanwhile is found twice, and not missed.
             waiting = _open_jobs(session, job, JobState.WAITING)
@@ -175,7 +189,7 @@ class JobQueue:
                 if _is_outdated(record, job):
                     self._cancel(session, "number = ?", record.job_id, why=_NEWER_COMMIT)
             for record in waiting:
-                if _has_same_options(job, record) and self._take_over(session, record, job):
+                if record.job.options == job.options and self._take_over(session, record, job):
                     return record.job_id
             return self._add(session, [job])[0]
 
@@ -184,40 +198,40 @@ class JobQueue:
         priority = min(waiting.priority, job.priority)
         rows = session.execute(
             "UPDATE jobs SET request = ?, again_at = NULL, failures = 0, deaths = 0, reason = ''"  # noqa: S608 - our words
-            f" WHERE number = ? AND state = 'waiting' RETURNING delivery, {_ORDER}",
+            f" WHERE number = ? AND state = 'waiting' RETURNING delivery, {_FOR_DELIVERY}",
             (as_json(replace(job, priority=priority)), waiting.job_id),
         ).fetchall()
         for delivery, *columns in rows:
-            order = Order(*columns)
+            wanted = DeliveryRequest(*columns)
             if priority < waiting.priority:
-                order = replace(order, priority=priority, rank=_ranks(session, job, 1)[0])
+                (rank,) = find_ranks(session, replace(job, priority=priority), 1)
+                wanted = replace(wanted, priority=priority, rank=rank)
             elif waiting.again_at is None:
                 break
             # The old delivery is less urgent, or waits for a retry or a quota.
             session.execute(
-                "UPDATE jobs SET priority = ?, rank = ? WHERE number = ?", (order.priority, order.rank, order.number)
+                "UPDATE jobs SET priority = ?, rank = ? WHERE number = ?", (wanted.priority, wanted.rank, wanted.number)
             )
             withdraw(session, delivery)
-            deliver(session, [order])
+            deliver(session, [wanted])
         return bool(rows)
 
     def _add(self, session: Session, jobs: Sequence[Job]) -> tuple[int, ...]:
-        ranks = _ranks(session, jobs[0], len(jobs))
+        ranks = find_ranks(session, jobs[0], len(jobs))
+        rows = session.execute(f"SELECT {_NEXT_NUMBER} FROM generate_series(1, ?)", (len(jobs),)).fetchall()  # noqa: S608 - our words
+        numbers = [number for (number,) in rows]
         now = self.database.clock()
-        numbers: list[int] = []
         for start in range(0, len(jobs), _ROWS_AT_ONCE):
+            part = range(start, min(start + _ROWS_AT_ONCE, len(jobs)))
+            wanted = [_delivery_of(jobs[index], numbers[index], ranks[index]) for index in part]
             values: list[object] = []
-            part = jobs[start : start + _ROWS_AT_ONCE]
-            for job, rank in zip(part, ranks[start:], strict=False):
-                values.extend(_row(job, rank, now))
+            for index, delivery in zip(part, create_deliveries(session, wanted), strict=True):
+                values.extend((numbers[index], delivery, *_row(jobs[index], ranks[index], now)))
             row = f"({', '.join('?' for _ in _ADDED.split(','))}, 'waiting', '', '', 0, 0, 0, '')"
-            rows = session.execute(
-                f"INSERT INTO jobs ({_ADDED}, {_CONSTANT}) VALUES {', '.join([row] * len(part))} RETURNING {_ORDER}",  # noqa: S608 - our words
+            session.execute(
+                f"INSERT INTO jobs ({_ADDED}, {_CONSTANT}) VALUES {', '.join([row] * len(part))}",  # noqa: S608 - our words
                 values,
-            ).fetchall()
-            orders = sorted((Order(*added) for added in rows), key=lambda order: order.rank)
-            deliver(session, orders)
-            numbers.extend(order.number for order in orders)
+            )
         return tuple(numbers)
 
     def _cancel(self, session: Session, condition: str, value: object, *, why: str) -> int:
@@ -232,9 +246,9 @@ class JobQueue:
 
     def _retry(self, condition: str, value: object) -> int:
         with self.database.writing(ADDING) as session:
-            names = f"SELECT alone FROM jobs WHERE {condition} AND {_FAILED}"  # noqa: S608 - our words
+            subjects = f"SELECT subject FROM jobs WHERE {condition} AND {_FAILED}"  # noqa: S608 - our words
             waiting = session.execute(
-                f"SELECT number FROM jobs WHERE state = 'waiting' AND alone IN ({names})",  # noqa: S608 - our words
+                f"SELECT number FROM jobs WHERE state = 'waiting' AND subject IN ({subjects})",  # noqa: S608 - our words
                 (value,),
             ).fetchone()
             if waiting is not None:
@@ -242,10 +256,10 @@ class JobQueue:
                 raise UsageError(message, hint=f"`codeloupe jobs watch {waiting[0]}` follows it")
             rows = session.execute(
                 "UPDATE jobs SET state = 'waiting', failures = 0, deaths = 0, reason = '', outcome = NULL,"  # noqa: S608 - our words
-                f" started_at = NULL, ended_at = NULL WHERE {condition} AND {_FAILED} RETURNING {_ORDER}",
+                f" started_at = NULL, ended_at = NULL WHERE {condition} AND {_FAILED} RETURNING {_FOR_DELIVERY}",
                 (value,),
             ).fetchall()
-            deliver(session, [Order(*row) for row in rows])
+            deliver(session, [DeliveryRequest(*row) for row in rows])
         return len(rows)
 
     def _select(self, condition: str, values: Sequence[object]) -> tuple[JobRecord, ...]:
@@ -254,57 +268,18 @@ class JobQueue:
         return tuple(_record(*row) for row in rows)
 
 
-def _ranks(session: Session, job: Job, count: int) -> range:
-    """Return the ranks of so many new jobs like this one, by the rule at the top of this module."""
-    waiting = "FROM jobs WHERE state = 'waiting' AND priority = ?"
-    # A job that was started before keeps its old rank, which is no measure for new jobs.
-    (lowest,) = session.execute(
-        f"SELECT min(rank) {waiting} AND attempts = 0",
-        (job.priority,),
-    ).fetchone()
-    (last,) = session.execute(
-        f"SELECT max(rank) {waiting} AND tenant = ? AND repository = ?",
-        (job.priority, job.tenant, job.repository),
-    ).fetchone()
-    (others,) = session.execute(
-        f"SELECT count(DISTINCT repository) {waiting} AND tenant = ? AND repository <> ?",
-        (job.priority, job.tenant, job.repository),
-    ).fetchone()
-    step = others + 1
-    first = max(lowest or 0, last or 0) + step
-    return range(first, first + step * count, step)
-
-
 def _open_jobs(session: Session, job: Job, state: JobState) -> list[JobRecord]:
     """Return the jobs in that state for the same pull request or run, the newest first."""
     rows = session.execute(
-        f"SELECT {_COLUMNS} FROM jobs WHERE alone = ? AND {_OPEN} AND state = ? ORDER BY number DESC",  # noqa: S608 - our words
-        (job.alone, state.value),
+        f"SELECT {_COLUMNS} FROM jobs WHERE subject = ? AND {_OPEN} AND state = ? ORDER BY number DESC",  # noqa: S608 - our words
+        (job.subject, state.value),
     ).fetchall()
     return [_record(*row) for row in rows]
 
 
-def _has_same_options(job: Job, other: JobRecord) -> bool:
-    """Return whether two jobs differ at most in the commit; their clients, teams and priorities do not matter.
-
-    The newest request counts for a run, because all of them continue the same run.
-    """
-    if job.run_id is not None:
-        return True
-    same = replace(
-        other.job,
-        head=job.head,
-        priority=job.priority,
-        tenant=job.tenant,
-        description=job.description,
-        fresh_since=job.fresh_since,
-    )
-    return same == job
-
-
 def _is_answered_by(job: Job, running: JobRecord) -> bool:
     """Return whether a running job does what is asked for."""
-    return bool(job.head) and running.job.head == job.head and _has_same_options(job, running)
+    return bool(job.head) and running.job.head == job.head and running.job.options == job.options
 
 
 def _is_outdated(running: JobRecord, job: Job) -> bool:
@@ -312,14 +287,19 @@ def _is_outdated(running: JobRecord, job: Job) -> bool:
     return job.pull_request is not None and (not job.head or running.job.head != job.head)
 
 
+def _delivery_of(job: Job, number: int, rank: int) -> DeliveryRequest:
+    return DeliveryRequest(number, job.kind.queue, job.priority.value, rank, job.subject)
+
+
 def _row(job: Job, rank: int, now: float) -> Iterator[object]:
-    """Yield the values of a new row, in the order of `_ADDED`."""
+    """Yield the values of a new row after its number and delivery, in the order of `_ADDED`."""
     yield job.kind.queue
     yield job.priority.value
     yield rank
     yield job.tenant
     yield job.repository
-    yield job.alone
+    yield job.subject
+    yield job.options
     yield None if job.sweep is None else job.sweep.sweep_id
     yield as_json(job)
     yield now

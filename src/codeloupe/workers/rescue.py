@@ -17,7 +17,7 @@ from procrastinate.manager import JobManager
 from codeloupe.store.owner import is_gone, this_process
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.postgres_connection import Session
-from codeloupe.workers.deliveries import Order, deliver
+from codeloupe.workers.deliveries import DeliveryRequest, deliver
 from codeloupe.workers.queue import ADDING
 from codeloupe.workers.running import HAS_SUCCESSOR
 
@@ -54,7 +54,8 @@ class _Row(Struct, frozen=True):
     queue: str
     priority: int
     rank: int
-    alone: str | None
+    subject: str | None
+    options: str | None
     delivery: int
     state: str
     owner: str
@@ -113,23 +114,30 @@ def _redeliver(session: Session, row: _Row, rescued: Rescued, *, now: float) -> 
         return
     again_at = row.again_at
     if has_died and deaths > _PATIENT_DEATHS:
-        again_at = now + min(2.0 ** (deaths - 2), _LONGEST_WAIT_SECONDS)
+        again_at = now + seconds_after_deaths(deaths)
     changed = session.execute(
         "UPDATE jobs SET state = 'waiting', owner = '', host = '', deaths = ?, again_at = ?"
         " WHERE number = ? AND delivery = ? AND state = ? AND owner = ?",
         (deaths, again_at, row.number, row.delivery, row.state, row.owner),
     )
     if changed.rowcount:
-        deliver(session, [Order(row.number, row.queue, row.priority, row.rank, row.alone, again_at)])
+        deliver(session, [DeliveryRequest(row.number, row.queue, row.priority, row.rank, row.subject, again_at)])
         rescued.count += 1
 
 
+def seconds_after_deaths(deaths: int) -> float:
+    """Return how long to wait before the next attempt of a job that has died so often."""
+    return min(2.0 ** (deaths - 2), _LONGEST_WAIT_SECONDS)
+
+
 def _has_successor(session: Session, row: _Row) -> bool:
-    """Return whether a newer job for the same pull request or run waits."""
-    if row.alone is None:
+    """Return whether another job for the same pull request or run waits that is newer or has the same options."""
+    if row.subject is None:
         return False
     found = session.execute(
-        "SELECT number FROM jobs WHERE alone = ? AND state = 'waiting' AND number > ?", (row.alone, row.number)
+        "SELECT number FROM jobs WHERE subject = ? AND state = 'waiting' AND number <> ?"
+        " AND (number > ? OR options = ?)",
+        (row.subject, row.number, row.number, row.options),
     ).fetchone()
     return found is not None
 

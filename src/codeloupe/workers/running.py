@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Self
 
 from msgspec import Struct
+from procrastinate import exceptions
 
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.processes import Processes
@@ -22,46 +24,51 @@ _REPORT_SECONDS = 0.5
 # written after them, is made again.
 _START = """
 UPDATE jobs SET state = 'running', owner = %(owner)s, host = %(host)s, started_at = %(now)s, again_at = NULL,
-    attempts = attempts + 1, reason = ''
+    attempts = attempts + 1, deaths = deaths + (state = 'running')::integer, reason = ''
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
-RETURNING request, failures
+RETURNING request, failures, deaths
 """
 _END = """
 UPDATE jobs SET state = %(state)s, ended_at = %(now)s, outcome = %(outcome)s, reason = %(reason)s
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
 """
+# A delivery that waits would block a newer job of its pull request or run.
+_MAKE_WAY = """
+UPDATE jobs SET state = 'cancelled', ended_at = %(now)s, again_at = NULL, reason = %(reason)s
+WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running') AND EXISTS (
+    SELECT 1 FROM jobs AS other
+    WHERE other.subject = jobs.subject AND other.state = 'waiting' AND other.number <> jobs.number
+        AND (other.number > jobs.number OR other.options = jobs.options)
+)
+"""
 _WAIT = """
 UPDATE jobs SET state = 'waiting', owner = '', host = '', again_at = %(again_at)s, failures = %(failures)s,
     reason = %(reason)s
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
-"""
-# At most one job of a pull request or run waits: the newer one.
-_MAKE_WAY = """
-UPDATE jobs SET state = 'cancelled', ended_at = %(now)s, again_at = NULL, reason = %(reason)s
-WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'waiting' AND EXISTS (
-    SELECT 1 FROM jobs AS newer
-    WHERE newer.alone = jobs.alone AND newer.state = 'waiting' AND newer.number > jobs.number
-)
+RETURNING number
 """
 _PROGRESS = """
 UPDATE jobs SET progress = %(progress)s
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'running'
 """
-_IS_WAITING = "SELECT 1 FROM jobs WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'waiting'"
 _REMOVE_WORKER = "DELETE FROM processes WHERE owner = %(owner)s"
 HAS_SUCCESSOR = "another job for the same pull request or run is waiting"
 
 
 class Started(Struct, frozen=True):
-    """A job that this worker has started: its request as it is stored, and how many attempts have failed."""
+    """A job that this worker has started: its request as it is stored, and how many attempts failed or had no end.
+
+    An attempt without an end counts as a death: its worker died, or could not store the end.
+    """
 
     number: int
     delivery: int
     request: bytes
-    failures: int
+    failures: int = 0
+    deaths: int = 0
 
 
 class RunningJobs:
@@ -86,7 +93,8 @@ class RunningJobs:
         )
         if not rows:
             return None
-        return Started(number, delivery, bytes(rows[0]["request"]), rows[0]["failures"])
+        (row,) = rows
+        return Started(number, delivery, bytes(row["request"]), row["failures"], row["deaths"])
 
     async def end(self, job: Started, state: JobState, *, outcome: Outcome | None, reason: str = "") -> None:
         """Store the end of a job."""
@@ -100,28 +108,27 @@ class RunningJobs:
             reason=_storable(reason),
         )
 
-    async def wait(self, job: Started, *, again_at: float | None, failures: int, reason: str, is_alone: bool) -> bool:
-        """Let a job wait for its next attempt; False if it ends, for a newer job of its pull request or run waits."""
-        await self._connector.execute_query_async(
-            _WAIT,
-            number=job.number,
-            delivery=job.delivery,
-            again_at=again_at,
-            failures=failures,
-            reason=_storable(reason),
-        )
-        if not is_alone:
-            return True
-        await self._connector.execute_query_async(
-            _MAKE_WAY,
-            number=job.number,
-            delivery=job.delivery,
-            now=self._database.clock(),
-            reason=HAS_SUCCESSOR,
-        )
-        # Asked for separately, because a change that is repeated after a lost answer changes nothing.
-        waiting = await self._connector.execute_query_all_async(_IS_WAITING, number=job.number, delivery=job.delivery)
-        return bool(waiting)
+    async def wait(self, job: Started, *, again_at: float | None, failures: int, reason: str) -> bool:
+        """Let a job wait for its next attempt; False if it ends, for another job of its pull request or run waits."""
+        while True:
+            await self._connector.execute_query_async(
+                _MAKE_WAY,
+                number=job.number,
+                delivery=job.delivery,
+                now=self._database.clock(),
+                reason=HAS_SUCCESSOR,
+            )
+            # A request with the same options that has come meanwhile is a conflict, and then this job makes way.
+            with suppress(exceptions.UniqueViolation):
+                waiting = await self._connector.execute_query_all_async(
+                    _WAIT,
+                    number=job.number,
+                    delivery=job.delivery,
+                    again_at=again_at,
+                    failures=failures,
+                    reason=_storable(reason),
+                )
+                return bool(waiting)
 
     async def report(self, job: Started, progress: Progress) -> None:
         """Store the progress of a job, for those who watch it."""
@@ -145,8 +152,8 @@ class Reporter:
         self._newest: Progress | None = None
         self._reporting: asyncio.Task[None] | None = None
 
-    def take(self, progress: Progress) -> None:
-        """Receive a progress, which replaces an earlier one that was not passed on yet."""
+    def note(self, progress: Progress) -> None:
+        """Pass on a progress soon. It replaces an earlier one that was not passed on yet."""
         self._newest = progress
         if self._reporting is None or self._reporting.done():
             self._reporting = asyncio.create_task(self._pass_on())

@@ -25,7 +25,7 @@ from psycopg_pool import PoolTimeout
 from codeloupe.agents.calls.ledger import in_thread
 from codeloupe.errors import StoreUnavailable
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.store.postgres_connection import explain_cause, is_conflict
+from codeloupe.store.postgres_connection import explain_cause, is_conflict, may_pass_soon
 from codeloupe.workers.caretaker import DEFAULT_TIMING, Caretaker, Timing
 from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.deliveries import TASK, as_time
@@ -41,6 +41,7 @@ from codeloupe.workers.failures import (
 )
 from codeloupe.workers.jobs import QUEUES, SWEEPS, WAITING_FOR_QUOTA, Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue, decoded
+from codeloupe.workers.rescue import MOST_DEATHS, seconds_after_deaths
 from codeloupe.workers.running import Reporter, RunningJobs, Started
 
 _log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ Report = Callable[[Progress], None]
 Execute = Callable[[Job, Report], Awaitable[Outcome]]
 GiveUp = Callable[[Job, str], Awaitable[None]]
 _START_ATTEMPTS = 30
-# When a delivery is made again whose result could not be stored, as on a full disk.
+# When a delivery is made again, at the earliest, if the state of its job could not be stored, as on a full disk.
 _UNSTORED_SECONDS = 10.0
 
 
@@ -265,6 +266,7 @@ class Worker:
         assert delivery is not None  # noqa: S101 - it was fetched
         self._handled += 1
         self._running[delivery] = None
+        started = None
         try:
             started = await self._rows.start(number, delivery)
             if started is not None:
@@ -275,19 +277,47 @@ class Worker:
                 raise DeliverAgain from None
         except DeliverAgain:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error is the reason why the state was not stored
             _log.warning("the state of job %s could not be stored", number, exc_info=error)
-            raise DeliverAgain(self._database.clock() + _UNSTORED_SECONDS) from error
+            await self._end_unstored(started, error)
         finally:
             del self._running[delivery]
             self._end_if_idle()
 
+    async def _end_unstored(self, started: Started | None, error: Exception) -> None:
+        """End a job as dead because its state could not be stored. After an outage, it is delivered again instead.
+
+        It is also delivered again if its end cannot be stored either. The next start counts that as a death, and after
+        too many of them nothing more is delivered.
+        """
+        if started is None:
+            raise DeliverAgain(self._database.clock() + _UNSTORED_SECONDS) from error
+        if not may_pass_soon(error.__cause__):
+            cause = error
+            if isinstance(error, exceptions.ConnectorException):
+                cause = explain_cause(error, self._database.url)
+            with suppress(exceptions.ConnectorException):
+                await self._bury(started, f"its state could not be stored: {reason_of(cause)}")
+                return
+        if started.deaths <= MOST_DEATHS:
+            seconds = max(seconds_after_deaths(started.deaths), _UNSTORED_SECONDS)
+            raise DeliverAgain(self._database.clock() + seconds) from error
+
+    async def _bury(self, started: Started, reason: str) -> None:
+        """End a job as dead, without a result."""
+        await self._rows.end(started, JobState.DEAD, outcome=None, reason=reason)
+        with suppress(msgspec.DecodeError):  # another version of codeloupe has written it
+            await self._give_up_job(decoded(started.request), reason)
+
     async def _do(self, started: Started) -> None:
+        if started.deaths > MOST_DEATHS:
+            await self._bury(started, f"the end of {started.deaths} attempts could not be stored")
+            return
         try:
             job = decoded(started.request)
         except msgspec.DecodeError as error:
             reason = f"it cannot be read; another version of codeloupe may have written it: {error}"
-            await self._rows.end(started, JobState.DEAD, outcome=None, reason=reason)
+            await self._bury(started, reason)
             return
         _log.info("job %s: %s", started.number, job.description[:200])
         try:
@@ -295,9 +325,9 @@ class Worker:
         except asyncio.CancelledError:
             if not self.connector.has_to_end:
                 raise
-            await self._hand_back(started, job)
+            await self._hand_back(started)
         except JobPaused as pause:
-            await self._pause(started, job, pause)
+            await self._pause(started, pause)
         except Exception as error:  # noqa: BLE001 - any error is the reason why this job failed
             await self._fail(started, job, error)
         else:
@@ -306,7 +336,7 @@ class Worker:
 
     async def _execute_job(self, started: Started, job: Job) -> Outcome:
         with Reporter(partial(self._rows.report, started)) as reporter:
-            work = asyncio.ensure_future(self._execute(job, reporter.take))
+            work = asyncio.ensure_future(self._execute(job, reporter.note))
             self._running[started.delivery] = work
             if self.connector.has_to_end:
                 work.cancel()
@@ -315,22 +345,20 @@ class Worker:
             finally:
                 self._running[started.delivery] = None
 
-    async def _hand_back(self, started: Started, job: Job) -> None:
+    async def _hand_back(self, started: Started) -> None:
         """Return a job to the queue, because this worker stops."""
-        await self._wait(started, job, again_at=None, failures=started.failures, reason="")
+        await self._wait(started, again_at=None, failures=started.failures, reason="")
 
-    async def _wait(self, started: Started, job: Job, *, again_at: float | None, failures: int, reason: str) -> None:
-        """Have a job delivered again. A delivery that waits would block a newer job of its pull request or run."""
-        is_waiting = await self._rows.wait(
-            started, again_at=again_at, failures=failures, reason=reason, is_alone=job.alone is not None
-        )
+    async def _wait(self, started: Started, *, again_at: float | None, failures: int, reason: str) -> None:
+        """Have a job delivered again, unless another job of its pull request or run waits."""
+        is_waiting = await self._rows.wait(started, again_at=again_at, failures=failures, reason=reason)
         if is_waiting:
             raise DeliverAgain(again_at)
 
-    async def _pause(self, started: Started, job: Job, pause: JobPaused) -> None:
+    async def _pause(self, started: Started, pause: JobPaused) -> None:
         """Let a job wait until a quota resets. Its slot is free meanwhile."""
         _log.info("job %s is waiting for a quota", started.number)
-        await self._wait(started, job, again_at=pause.until, failures=started.failures, reason=WAITING_FOR_QUOTA)
+        await self._wait(started, again_at=pause.until, failures=started.failures, reason=WAITING_FOR_QUOTA)
 
     async def _fail(self, started: Started, job: Job, error: Exception) -> None:
         """Let a job that failed wait for its next attempt or, after the last one, end it with its partial result."""
@@ -340,7 +368,7 @@ class Worker:
         _log.warning("job %s failed: %s", started.number, reason, exc_info=None if is_expected(error) else error)
         if may_pass(error) and failures <= MOST_RETRIES:
             at = self._database.clock() + seconds_until_retry(failures)
-            await self._wait(started, job, again_at=at, failures=failures, reason=reason)
+            await self._wait(started, again_at=at, failures=failures, reason=reason)
             return
         await self._give_up_job(job, reason)
         if isinstance(error, JobFailed) and error.retryable and outcome is not None:

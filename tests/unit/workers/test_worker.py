@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -20,11 +21,13 @@ from codeloupe.store.owner import Owner
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.system.postgres_server import PostgresServer
+from codeloupe.workers import rescue
 from codeloupe.workers.caretaker import DEFAULT_TIMING, Timing
 from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.failures import JobFailed, JobPaused
 from codeloupe.workers.jobs import WAITING_FOR_QUOTA, Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
+from codeloupe.workers.rescue import MOST_DEATHS
 from codeloupe.workers.worker import Execute, Report, Worker
 from tests.unit.workers.test_queue import commits, pull_request, run, take
 
@@ -460,6 +463,43 @@ def test_a_job_that_cannot_be_read_is_dead_at_once(queue: JobQueue) -> None:
     assert "cannot be read" in queue.find(number).reason
 
 
+def test_a_job_whose_result_cannot_be_stored_is_dead_and_says_why(queue: JobQueue) -> None:
+    (number,) = queue.ask(*commits("r", 1), priority=Priority.SWEEP)
+    given_up: list[str] = []
+
+    async def give_up(job: Job, _reason: str) -> None:
+        given_up.append(job.description)
+
+    queue.database.change("ALTER TABLE jobs ADD CONSTRAINT no_results CHECK (outcome IS NULL)")
+    work(queue, succeed, give_up=give_up)
+    assert states(queue, number) == ["dead"]
+    assert "no_results" in queue.find(number).reason
+    assert given_up == ["r0"]
+
+
+def test_a_job_whose_end_can_never_be_stored_is_not_repeated_without_end(queue: JobQueue) -> None:
+    (number,) = queue.ask(*commits("r", 1), priority=Priority.SWEEP)
+    attempts = 0
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        nonlocal attempts
+        attempts += 1
+        return DONE
+
+    queue.database.change("ALTER TABLE jobs ADD CONSTRAINT no_end CHECK (state IN ('waiting', 'running'))")
+    for _ in range(MOST_DEATHS + 3):
+        work(queue, execute)
+        _make_due(queue)
+    assert attempts == MOST_DEATHS + 1
+    assert queue.database.select("SELECT count(*) FROM procrastinate_jobs") == [(0,)]
+    # When the cause is gone, the job ends with its worker's process.
+    queue.database.change("ALTER TABLE jobs DROP CONSTRAINT no_end")
+    queue.database.change("UPDATE jobs SET owner = ?", (GONE,))
+    work_until(queue, execute, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    assert states(queue, number) == ["dead"]
+    assert attempts == MOST_DEATHS + 1
+
+
 def test_a_job_that_fails_while_it_is_cancelled_stays_cancelled(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
 
@@ -507,6 +547,53 @@ def test_old_jobs_are_removed_by_a_worker(queue: JobQueue) -> None:
     queue.database.change("UPDATE jobs SET ended_at = 0")
     work_until(queue, succeed, lambda: not queue.list(), timing=QUICK)
     assert queue.list() == ()
+
+
+def test_an_unexpected_error_in_the_side_work_is_logged_and_the_work_continues(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (number,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    take(queue)
+    queue.database.change("UPDATE jobs SET owner = ?", (GONE,))
+    find = rescue.abandoned_deliveries
+    failures = 0
+
+    def fail_at_first(database: PostgresDatabase) -> list[rescue.Held]:
+        nonlocal failures
+        failures += 1
+        if failures == 1:
+            raise RuntimeError("nobody expected this")
+        return find(database)
+
+    monkeypatch.setattr(rescue, "abandoned_deliveries", fail_at_first)
+    work_until(queue, succeed, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    assert states(queue, number) == ["done"]
+    assert "nobody expected this" in caplog.text
+
+
+def test_side_work_that_hangs_does_not_stop_the_heartbeat(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.ask(pull_request(), priority=Priority.PERSON)
+    hanging = threading.Event()
+    released = threading.Event()
+
+    def hang(_database: PostgresDatabase) -> list[rescue.Held]:
+        hanging.set()
+        released.wait()
+        return []
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        try:
+            await _until(hanging.is_set)
+            first = _seen_at(queue)
+            async with asyncio.timeout(20):
+                await _until(lambda: _seen_at(queue) > first)
+        finally:
+            released.set()
+        return DONE
+
+    monkeypatch.setattr(rescue, "abandoned_deliveries", hang)
+    work_until(queue, execute, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    assert [(record.state, record.attempts) for record in queue.list()] == [(JobState.DONE, 1)]
 
 
 def test_a_heartbeat_comes_often_enough() -> None:
