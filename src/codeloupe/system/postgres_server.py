@@ -189,7 +189,9 @@ class PostgresServer:
             process.wait()
         # The lock is held by the last of its processes, and this one no longer owns it.
         _lock_file(self.data).write_text("", encoding="ascii")
-        if self._socket_folder != self.data:
+        # The pid file names another process if our server found one that was started by hand.
+        is_ours = _process_in_pid_file(self.data) in (None, "", str(process.pid))
+        if is_ours and self._socket_folder != self.data:
             remove_tree(self._socket_folder)
 
     def __enter__(self) -> Self:
