@@ -257,7 +257,9 @@ class Context:
         trees = self.chosen_trees()
         found = {"": self.state.run.base_tree}
         for name in self.joins.lineage(stage.name):
-            parts = [trees[name]] if name in stage.needs and name in trees else []
+            parts: list[str] = []
+            if name in stage.needs and name in trees:
+                parts.append(trees[name])
             parts += map(_digest, self.saved_answers([name]).values())
             if parts:
                 found[name] = " ".join(parts)

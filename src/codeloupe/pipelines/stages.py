@@ -123,7 +123,8 @@ class StageRun(StageWork):
         record = self.record
         problem = await self._checkout_problem(action)
         if action.do == "escalate":
-            problem = problem and f"{action.reason}; {problem}"
+            if problem:
+                problem = f"{action.reason}; {problem}"
         elif record.wants_approval == "escalation" and self.state.answer(self.name) is not None:
             # The files were restored, but the person also answered the question about them.
             problem = record.reason
