@@ -298,6 +298,16 @@ class TestFiles:
         assert opened().read_file(NAME, "empty") == b""
         assert opened().read_file(NAME, "other.md") is None
 
+    def test_a_file_without_a_content_is_removed_with_the_save(
+        self, store: DatabaseRunStore, database: Database
+    ) -> None:
+        store.create(run(1))
+        with store.lock(NAME):
+            store.save(run(1), files={"old.md": b"old", "other.md": b"other"})
+            store.save(run(1), files={"old.md": None, "never.md": None, "new.md": b"new"})
+        assert store.file_names(NAME) == ("new.md", "other.md")
+        assert database.select("SELECT count(*) FROM blobs") == [(2,)]
+
     def test_nothing_is_read_back_from_the_directory(self, store: DatabaseRunStore) -> None:
         directory = store.create(run(1), {"output.md": b"stored"})
         (directory / "output.md").write_text("edited")

@@ -180,6 +180,13 @@ class GitWorkspaceStore:
         async with self._working(f"cannot store the workspace {directory}") as beginning, lock:
             return await self._keep(directory, beginning.tree, artifacts)
 
+    async def changes(self, directory: Path, *, since: str) -> tuple[str, ...]:
+        """Return the files of a directory that differ from a tree, sorted. New files that are ignored do not count."""
+        async with self._working(f"cannot compare {directory} with an earlier state"):
+            # The files of the tree count even if they are ignored.
+            self._memory(directory).write_text(_checked(since), encoding="ascii")
+        return await self.changed(since, (await self.keep(directory)).tree)
+
     async def joined(self, base: str, ours: str, theirs: str) -> str:
         """Return one tree with the changes of two trees since `base`, merged by lines. Raise JoinConflict."""
         async with self._working("cannot merge the work of several stages"):

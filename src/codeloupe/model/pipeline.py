@@ -258,10 +258,10 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     `wants_approval` is "gate" for an approval gate, or "escalation" after everything else failed. `questions` is the
     number of questions that the user was asked, and `question_key` identifies the last one. `retries` is how often the
     user had the agent called again, the last time with `person_note`; the `attempts_before` and `failures_before` do
-    not count towards the limits. `earlier` attempts were discarded. `built_on` is the tree of each needed stage by
-    name, and the initial tree of the run under "". `outdated` lists the parts of the definition that have changed since
-    the attempt that is used. `unanswered` counts requests in progress. `lost` is the cost of calls whose outcome was not
-    saved. A stage that waits for a quota continues at `quota_until`.
+    not count towards the limits. `earlier` attempts were discarded. `built_on` identifies the work of each needed stage
+    by name, and the initial tree of the run under "". `outdated` lists the parts of the definition that have changed
+    since the attempt that is used. `unanswered` counts requests in progress. `lost` is the cost of calls whose outcome
+    was not saved. A stage that waits for a quota continues at `quota_until`.
     """
 
     name: str
@@ -300,7 +300,11 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     @property
     def chosen_attempt(self) -> AttemptRecord | None:
         """Return the attempt whose work is used, or None."""
-        return next((attempt for attempt in self.attempts if attempt.number == self.chosen), None)
+        return None if self.chosen is None else self.attempt(self.chosen)
+
+    def attempt(self, number: int) -> AttemptRecord | None:
+        """Return the attempt with a number, unless it was discarded."""
+        return next((attempt for attempt in self.attempts if attempt.number == number), None)
 
     @property
     def outdated_text(self) -> str:
@@ -318,8 +322,8 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     `agent` and `model` are for stages that do not choose their own. `given` lists the inputs that are not defaults.
     `home` is the machine and state directory where the run started, on which its paths are valid, and `host` is that
     machine's name. `origin` is the address of its repository. The stages start from `base_tree`, the tree of
-    `base_commit`, and `result_tree` is the merged result. A run that was handed to workers (`on_workers`) continues on
-    workers.
+    `base_commit`, and `result_tree` is the merged result. `checkout_tree` is the tree of the stage that was completed
+    last. A run that was handed to workers (`on_workers`) continues on workers.
     """
 
     run_id: str
@@ -345,6 +349,7 @@ class RunRecord(FrozenStruct, frozen=True, kw_only=True):
     base_commit: str = ""
     object_format: str = "sha1"
     result_tree: str = ""
+    checkout_tree: str = ""
     on_workers: bool = False
     version: int = 1
 

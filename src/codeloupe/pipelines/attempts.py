@@ -28,15 +28,19 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.pipelines.artifacts import Collected, check_artifact, require
 from codeloupe.pipelines.changes import parts_now
+from codeloupe.pipelines.deciding import accepted_tree
 from codeloupe.pipelines.execution import execute_stage
 from codeloupe.pipelines.recovery import Action, failed_try
 from codeloupe.pipelines.stage_calls import StageCalls
 from codeloupe.pipelines.stage_work import StageWork, quota_error, unused_answer
+from codeloupe.reviewers.prompt import cut
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import saved_once_answered
 
 _log = logging.getLogger(__name__)
 _MOST_NOTES = 50
+# A longer answer of an earlier stage is cut in a prompt.
+_MOST_ANSWER_BYTES = 200_000
 _RECOVERY_WORDS = {
     RecoveryStep.RETRY: "the call is repeated",
     RecoveryStep.RESUME: "its session is resumed, in a fork where the agent can",
@@ -134,30 +138,32 @@ class Attempts(StageWork):
         workspace = self.files.made_workspace(self.name)
         record = self.record
         if not record.start_tree:
-            record = await self._begun(record, workspace)
-        if self.context.is_checkout:
-            return workspace
+            record = await self.begin()
         tree = record.start_tree
-        if action.step is RecoveryStep.RESUME and action.tree:
+        if self.context.is_checkout:
+            tree = (await self.context.workspaces.keep(workspace)).tree
+        elif action.step is RecoveryStep.RESUME and action.tree:
             tree = action.tree
         elif action.step is not RecoveryStep.FRESH and record.attempts:
             tree = record.attempts[-1].tree or record.start_tree
         await self.fill(workspace, tree, action.attempt)
         return workspace
 
-    async def _begun(self, record: StageRecord, workspace: Path) -> StageRecord:
-        """Return the stage with the tree that it starts from, after saving it."""
+    async def begin(self, *, wants_approval: str = "") -> StageRecord:
+        """Save the tree that the stage starts from, and whether it waits for a person, and return the stage."""
         # Saved before the trees are merged, so that a merge that fails is repeated if one of them changes.
-        record = self.state.put(replace(record, built_on=self.context.built_on(self.stage)))
+        record = self.state.put(replace(self.record, built_on=self.context.built_on(self.stage)))
         if self.context.is_checkout:
-            tree = (await self.context.workspaces.keep(workspace)).tree
+            tree = accepted_tree(self.state.run)
         else:
             tree = await self.context.joins.together(self.stage.needs, self.context.chosen_trees())
-        return self.state.put(replace(record, start_tree=await self.context.stored(tree)))
+        tree = await self.context.stored(tree)
+        return self.state.put(replace(record, start_tree=tree, wants_approval=wants_approval))
 
     def _request(self, action: Action, workspace: Path) -> model.StageRequest:
         run = self.state.run
         lineage = self.context.joins.lineage(self.name)
+        answers = self.context.saved_answers(lineage)
         names: dict[str, None] = {}
         for name in lineage:
             chosen = run.stage(name).chosen_attempt
@@ -174,7 +180,7 @@ class Attempts(StageWork):
             prior_artifacts=tuple(artifacts),
             elicitation_context=self.stage.given(run.inputs),
             attempt_history=self._history(action),
-            prior_answers=self.context.saved_answers(lineage),
+            prior_answers={name: cut(text, _MOST_ANSWER_BYTES) for name, text in answers.items()},
         )
 
     def _history(self, action: Action) -> tuple[AttemptRecord, ...]:

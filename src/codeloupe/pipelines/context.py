@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
@@ -33,8 +34,6 @@ from codeloupe.pipelines.state import RunState
 
 AskPerson = Callable[[StageRecord, str], Awaitable[pipeline.Approval | None]]
 
-# An answer of an earlier stage that is longer than this is cut in a prompt.
-_MOST_ANSWER_CHARACTERS = 200_000
 # A quota without a known time of reset is tried again after this time.
 _UNKNOWN_QUOTA_SECONDS = 300.0
 LONGEST_QUOTA_SECONDS = 366 * 86_400.0
@@ -239,12 +238,19 @@ class Context:
         return trees
 
     def built_on(self, stage: StageDefinition) -> dict[str, str]:
-        """Return the trees that a stage builds on if it begins now, and under "" the initial tree of the run."""
+        """Return what a stage builds on if it begins now: the trees of the stages that it needs, and earlier answers.
+
+        The initial tree of the run is under "".
+        """
         trees = self.chosen_trees()
         found = {"": self.state.run.base_tree}
-        for name in stage.needs:
-            if name in trees:
-                found[name] = trees[name]
+        for name in self.joins.lineage(stage.name):
+            parts: list[str] = []
+            if name in stage.needs and name in trees:
+                parts.append(trees[name])
+            parts += map(_digest, self.saved_answers([name]).values())
+            if parts:
+                found[name] = " ".join(parts)
         return found
 
     def saved_answers(self, stages: Iterable[str]) -> dict[str, str]:
@@ -256,7 +262,7 @@ class Context:
             chosen = _chosen(self.state.stage(name))
             if chosen is not None and chosen.saved_answer:
                 text = self.files.read(self.files.attempt(name, chosen.number, chosen.saved_answer))
-                answers[chosen.saved_answer] = text[:_MOST_ANSWER_CHARACTERS]
+                answers[chosen.saved_answer] = text
         return answers
 
     def own_answers(self) -> frozenset[tuple[str, str]]:
@@ -274,6 +280,10 @@ class Context:
                     content = saved_content(self.files.read(attempt.output_file))
                     found.add((attempt.saved_answer, object_name("blob", content, run.object_format)))
         return frozenset(found)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _chosen(stage: StageRecord) -> AttemptRecord | None:

@@ -81,6 +81,21 @@ def revived(definition: PipelineDefinition, run: RunRecord) -> tuple[str, ...]:
     return tuple(name for name in cancelled if name not in lost)
 
 
+def accepted_tree(run: RunRecord) -> str:
+    """Return the tree of a checkout that has been accepted, which is the initial tree if no stage is completed.
+
+    Each completed stage leads from the tree with which it began to another, if the former has been accepted.
+    """
+    accepted = [run.base_tree]
+    completed = [stage for stage in run.stages if stage.state is StageState.COMPLETED]
+    completed.sort(key=lambda stage: stage.ended_at or run.started_at)
+    for stage in completed:
+        chosen = stage.chosen_attempt
+        if chosen is not None and stage.start_tree in accepted:
+            accepted.append(chosen.tree)
+    return accepted[-1]
+
+
 def conclusion(definition: PipelineDefinition, run: RunRecord) -> tuple[StageState, str]:
     """Return the state of a run in which no stage can continue, and the reason."""
     failing = failing_stage(definition, run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -16,9 +17,10 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.git.workspaces import JoinConflict
 from codeloupe.model import pipeline as model
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
+from codeloupe.pipelines.artifacts import listed
 from codeloupe.pipelines.changes import kept_note
 from codeloupe.pipelines.context import Context
-from codeloupe.pipelines.deciding import conclusion, failing_stage, given_up, ready, revived
+from codeloupe.pipelines.deciding import accepted_tree, conclusion, failing_stage, given_up, ready, revived
 from codeloupe.pipelines.files import RESULT_FOLDER, RESULT_PATCH
 from codeloupe.pipelines.recovery import reopened, tried_again
 from codeloupe.pipelines.spending import with_lost
@@ -33,6 +35,7 @@ _AT_REST = (
     StageState.WAITING_FOR_QUOTA,
     StageState.AWAITING_APPROVAL,
 )
+_WAITING = (StageState.WAITING_FOR_QUOTA, StageState.AWAITING_APPROVAL)
 # A person may have these stages run again before a run continues, and those that the process of the run left.
 _BEFORE_START = (StageState.FAILED, StageState.COMPLETED, StageState.PENDING)
 _STOPPED = (StageState.INTERRUPTED, StageState.WAITING_FOR_QUOTA)
@@ -45,8 +48,6 @@ class Engine:
         self._context = context
         self._state = context.state
         self._definition = context.definition
-        # In the user's own tree one stage works at a time, from its beginning to its end.
-        self._turn = asyncio.Lock() if context.is_checkout else contextlib.nullcontext()
         self._slots = asyncio.Semaphore(self._definition.max_parallel)
         ancestors = context.joins.ancestors
         self._in_order = sorted(self._definition.stages, key=lambda stage: len(ancestors[stage.name]))
@@ -211,6 +212,8 @@ class Engine:
         try:
             while True:
                 for name in self._startable(asked, busy=set(tasks.values())):
+                    if not self._has_turn(name, busy=set(tasks.values())):
+                        continue
                     tasks[asyncio.create_task(self._run_stage(name))] = name
                     asked.add(name)
                 if not tasks:
@@ -227,20 +230,40 @@ class Engine:
                 task.cancel()
             await uninterrupted(_ended(tasks))
 
+    def _has_turn(self, name: str, *, busy: set[str]) -> bool:
+        """Return whether a stage may work now: in a checkout, only if no other stage is working, waiting or unfinished.
+
+        Another stage does not count if it may have to begin again, because a stage that it needs is not settled.
+        """
+        if not self._context.is_checkout:
+            return True
+        if busy:
+            return False
+        record = self._state.stage(name)
+        if record.state in _WAITING:
+            return True
+        for stage in self._definition.stages:
+            other = self._state.stage(stage.name)
+            if stage.name == name or not self._settled.issuperset(stage.needs):
+                continue
+            is_unfinished = bool(other.start_tree) and other.state not in model.ENDED_STATES
+            if other.state in _WAITING or (is_unfinished and not record.start_tree):
+                return False
+        return True
+
     def _stop_asking(self, tasks: dict[asyncio.Task[None], str]) -> None:
         """Stop asking people about a run that has failed, and stop waiting for its quotas."""
         if failing_stage(self._definition, self._state.run) is None:
             return
         for task, name in tasks.items():
-            if self._state.stage(name).state in (StageState.AWAITING_APPROVAL, StageState.WAITING_FOR_QUOTA):
+            if self._state.stage(name).state in _WAITING:
                 task.cancel()
 
     async def _run_stage(self, name: str) -> None:
         stage = next(stage for stage in self._definition.stages if stage.name == name)
         if self._state.stage(name).state is StageState.WAITING_FOR_QUOTA:
             await self._context.wait_for_quota(name)
-        async with self._turn:
-            await StageRun(stage, self._context, self._slots).run()
+        await StageRun(stage, self._context, self._slots).run()
 
     def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[str]:
         """Yield the stages that can continue. One that waits for a person is asked about once, or has an answer."""
@@ -289,16 +312,25 @@ class Engine:
         base = self._state.run.base_tree
         result_tree = ""
         if files.checkout is not None:
-            tree = (await context.workspaces.keep(files.checkout)).tree
+            tree = accepted_tree(self._state.run)
+            await self._note_more(files.checkout, tree)
         else:
             tree = await self._merged_tree()
             await context.workspaces.put(tree, files.result)
             result_tree = await context.stored(tree)
-        for name, text in context.saved_answers(self._settled).items():
-            files.write(f"{RESULT_FOLDER}/{name}", text)
+        files.write_folder(RESULT_FOLDER, context.saved_answers(self._settled))
         patch = await context.workspaces.diff(base, tree, without=context.own_answers())
         files.write(RESULT_PATCH, patch)
         return result_tree
+
+    async def _note_more(self, checkout: Path, accepted: str) -> None:
+        """Report the files of a checkout that differ from the accepted work."""
+        more = await self._context.workspaces.changes(checkout, since=accepted)
+        if more:
+            words = (
+                f"the checkout contains changes that were not accepted and are not in {RESULT_PATCH}: {listed(more)}"
+            )
+            self._state.report("note", words)
 
     async def _merged_tree(self) -> str:
         """Return one tree with the work of all settled stages."""

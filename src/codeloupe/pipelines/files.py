@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from codeloupe.store.interface import Content, RunStore
@@ -50,17 +51,18 @@ class RunFiles(RunPlaces):
         super().__init__(directory, checkout=checkout)
         self._store = store
         self._run_id = run_id
-        self._unsaved: dict[str, Content] = {}
+        # A file without a content is removed.
+        self._unsaved: dict[str, Content | None] = {}
 
     @property
-    def unsaved(self) -> Mapping[str, Content]:
-        """Return the files that the next save has to store."""
+    def unsaved(self) -> Mapping[str, Content | None]:
+        """Return the files that the next save has to store or, without a content, to remove."""
         return dict(self._unsaved)
 
-    def forget(self, saved: Mapping[str, Content]) -> None:
+    def forget(self, saved: Mapping[str, Content | None]) -> None:
         """Forget files that were saved, unless they have been written again."""
         for name, content in saved.items():
-            if self._unsaved.get(name) is content:
+            if name in self._unsaved and self._unsaved[name] is content:
                 del self._unsaved[name]
 
     def write(self, name: str, text: str) -> Path:
@@ -70,6 +72,16 @@ class RunFiles(RunPlaces):
         file = self._directory / name
         write_copy(file, [data])
         return file
+
+    def write_folder(self, folder: str, texts: Mapping[str, str]) -> None:
+        """Keep texts, by name in a folder, for the next save, which removes all other files of the folder."""
+        for name in self._store.file_names(self._run_id):
+            if name.startswith(f"{folder}/"):
+                self._unsaved[name] = None
+                with suppress(OSError):  # like all copies for people
+                    (self._directory / name).unlink(missing_ok=True)
+        for name, text in texts.items():
+            self.write(f"{folder}/{name}", text)
 
     def attach(self, name: str, content: Content) -> None:
         """Keep a content for the next save, without a copy."""

@@ -7,6 +7,8 @@ works on it; the functions here build it again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from codeloupe.calls import AgentCalls
 from codeloupe.config.files import read_config_file, read_repository_file, repository_root, user_file_path
 from codeloupe.config.loading import load_settings
 from codeloupe.config.schema import Settings
-from codeloupe.errors import ConfigError, NotARepository, WorkspaceError
+from codeloupe.errors import ConfigError, NotARepository, RunBusy, WorkspaceError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspaces import Beginning, GitWorkspaceStore
 from codeloupe.model.pipeline import PipelineDefinition, RunRecord, WorkspaceKind
@@ -24,6 +26,7 @@ from codeloupe.pipelines.kept_definition import KEPT_FOLDER, load_kept
 from codeloupe.store.interface import RunStore
 from codeloupe.store.run_copies import make_folder
 from codeloupe.store.runs import TREES_FOLDER
+from codeloupe.system.directories import locked_folder
 
 # The limit for the initial files of a run, and for the files that a stage adds.
 MOST_KEPT_BYTES = 256 * 1024**2
@@ -103,6 +106,23 @@ async def repository_of(record: RunRecord, store: RunStore, clone: Path | None) 
         if record.base_tree and record.workspace is WorkspaceKind.WORKTREE:
             return None
         raise ConfigError(f"{cannot}: {error.message}", hint="restore its repository") from error
+
+
+@contextmanager
+def locked_checkout(record: RunRecord, repository: Repository | None) -> Iterator[None]:
+    """Hold the right to work in the user's own working tree, if that is the workspace of a run. Raise RunBusy."""
+    with ExitStack() as stack:
+        if record.workspace is WorkspaceKind.CHECKOUT and repository is not None:
+            is_free = True
+            try:
+                is_free = stack.enter_context(locked_folder(repository.root))
+            except OSError as error:
+                _log.warning("cannot lock the checkout %s, so another run may work in it: %s", repository.root, error)
+            if not is_free:
+                message = f"the checkout {repository.root} is busy: another process is working in it on a run"
+                hint = "wait until it stops, or use `workspace: worktree`, in which runs do not share files"
+                raise RunBusy(message, hint=hint)
+        yield
 
 
 async def open_workspaces(

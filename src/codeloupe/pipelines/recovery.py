@@ -271,10 +271,12 @@ def tried_again(stage: StageRecord, note: str) -> StageRecord:
 
 
 def _failed_after_answer(stage: StageRecord) -> bool:
-    """Return whether the last failure is about an attempt that was answered."""
+    """Return whether the last failure came after the answer of the last attempt: its files or a gate failed."""
     if not stage.attempts or not stage.failures:
         return False
-    return stage.failures[-1].attempt == stage.attempts[-1].number
+    attempt = stage.attempts[-1]
+    failure = stage.failures[-1]
+    return failure.attempt == attempt.number and (not attempt.tree or bool(failure.gate_key))
 
 
 def reopened(stage: StageRecord, reason: str) -> StageRecord:

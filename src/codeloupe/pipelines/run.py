@@ -6,7 +6,6 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -136,7 +135,7 @@ class Pipeline:
             f"{name}, which is outside the pipeline's folder, is stored with the run"
             for name in outside_files(definition)
         ]
-        with _checkout_lock(store, record, repository):
+        with opening.locked_checkout(record, repository):
             store.create(record, files)
             with store.lock(record.run_id):
                 run = _OpenedRun(definition, store, options, repository, agents)
@@ -251,17 +250,10 @@ async def _resume(record: RunRecord, store: RunStore, options: RunOptions, calls
         if answer is not None and answer.question == record.stage(stage.name).questions:
             answers[stage.name] = answer
     await require_agents(agents, definition, record, answers, refusal=f"the run {run_id} was not continued")
-    with _checkout_lock(store, record, repository):
+    with opening.locked_checkout(record, repository):
         await opening.write_out(record, store)
         run = _OpenedRun(definition, store, options, repository, agents)
         return await run.go_on(record, notes, files)
-
-
-def _checkout_lock(store: RunStore, record: RunRecord, repository: Repository | None) -> AbstractContextManager[object]:
-    """Return the right to work in the user's own working tree, if that is the workspace of a run."""
-    if record.workspace is not WorkspaceKind.CHECKOUT or repository is None:
-        return nullcontext()
-    return store.lock_checkout(repository.root)
 
 
 def _refuse_other_checkout(record: RunRecord, store: RunStore, options: RunOptions) -> None:

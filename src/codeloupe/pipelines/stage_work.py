@@ -38,8 +38,9 @@ class StageWork:
         return self.state.event(kind, message, stage=self.name, **facts)
 
     async def fill(self, workspace: Path, tree: str, attempt: int) -> None:
-        """Fill a workspace with a tree, for calls of an attempt. Raise WorkspaceError."""
-        await self.context.workspaces.put(tree, workspace)
+        """Fill a workspace with a tree, for calls of an attempt; a checkout has it already. Raise WorkspaceError."""
+        if not self.context.is_checkout:
+            await self.context.workspaces.put(tree, workspace)
         failures = 0
         for failure in self.record.failures:
             # An answer whose files were lost did not fail; if it changed no files, the ledger returns it again.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -96,6 +97,8 @@ class StageRun(StageWork):
 
     async def _act(self, action: Action) -> bool:
         """Take one action, and return whether another one follows at once."""
+        if self.context.is_checkout:
+            action = await self._possible(action)
         match action.do:
             case "complete" | "fail":
                 await self._end(action)
@@ -114,6 +117,59 @@ class StageRun(StageWork):
                 async with self._slots:
                     await self._attempts.store(action)
         return self.record.state is not StageState.WAITING_FOR_QUOTA
+
+    async def _possible(self, action: Action) -> Action:
+        """Return an action or, if it is impossible in the checkout as it is now, the question to a person."""
+        record = self.record
+        problem = await self._checkout_problem(action)
+        if action.do == "escalate":
+            if problem:
+                problem = f"{action.reason}; {problem}"
+        elif record.wants_approval == "escalation" and self.state.answer(self.name) is not None:
+            # The files were restored, but the person also answered the question about them.
+            problem = record.reason
+        if not problem:
+            return action
+        # The checkout has no work that a person could approve.
+        return Action("escalate", 0, problem)
+
+    async def _checkout_problem(self, action: Action) -> str:
+        """Return why an action is impossible in the checkout as it is now; empty if it is possible.
+
+        A stage begins with exactly the work that was accepted last. Its gates judge exactly the files of an attempt,
+        and with these it is completed.
+        """
+        attempt = self.record.attempt(action.attempt)
+        try:
+            if action.do == "execute":
+                return await self._problem_at_start()
+            if action.do not in ("judge", "complete", "escalate") or attempt is None or not attempt.tree:
+                return ""
+            changed = await self.context.workspaces.changes(self.files.workspace(self.name), since=attempt.tree)
+        except (CodeloupeError, OSError) as error:
+            return str(error)
+        if not changed:
+            return ""
+        what = f"the checkout is not as attempt {attempt.number} of {self.name} left it"
+        return f"{what}; {self._how_to_restore(changed)}; the patch of the attempt is {attempt.diff_file}"
+
+    async def _problem_at_start(self) -> str:
+        """Return why a stage cannot begin. A person who has it run again lets its gates judge the changes, too."""
+        record = self.record
+        if record.start_tree and (record.attempts or not record.wants_approval):
+            return ""
+        accepted = self.state.run.checkout_tree or self.state.run.base_tree
+        changed = await self.context.workspaces.changes(self.files.workspace(self.name), since=accepted)
+        if not changed:
+            return ""
+        if not record.start_tree:
+            await self._attempts.begin(wants_approval="escalation")
+        return f"{self.name} cannot start on changes that were not accepted; {self._how_to_restore(changed)}"
+
+    def _how_to_restore(self, changed: Sequence[str]) -> str:
+        resume = f"`codeloupe pipeline resume {self.state.run.run_id}`"
+        retry = f"`--retry {self.name}` for another attempt that includes them"
+        return f"restore {listed(changed)} (ignored files do not count) and use {resume}, or add {retry}"
 
     async def _judge(self, action: Action) -> None:
         gate = self.stage.gates[action.gate]
@@ -189,7 +245,7 @@ class StageRun(StageWork):
         """Return the task for a gate, after filling the workspace with the attempt and nothing else."""
         record = self.record
         attempt = next(attempt for attempt in record.attempts if attempt.number == number)
-        await self._show(attempt)
+        await self.fill(self.files.made_workspace(self.name), attempt.tree, number)
         ours = self.context.own_answers()
         start = await self.context.workspaces.without(record.start_tree, ours)
         tree = await self.context.workspaces.without(attempt.tree, ours)
@@ -211,25 +267,6 @@ class StageRun(StageWork):
             start_tree=start,
             tree=tree,
         )
-
-    async def _show(self, attempt: AttemptRecord) -> None:
-        """Fill the workspace with an attempt. Raise WorkspaceError if the checkout does not have its files."""
-        workspace = self.files.made_workspace(self.name)
-        if not self.context.is_checkout:
-            await self.fill(workspace, attempt.tree, attempt.number)
-            return
-        record = self.record
-        last = max(each.number for each in (*record.earlier, *record.attempts))
-        if attempt.number != last:
-            what = f"attempt {attempt.number} of {self.name} cannot be judged: the checkout contains a later one"
-            hint = f"its patch is {attempt.diff_file}; codeloupe never resets a checkout"
-            raise WorkspaceError(what, stage=self.name, hint=hint)
-        found = (await self.context.workspaces.keep(workspace, artifacts=attempt.artifacts)).tree
-        changed = set(await self.context.workspaces.changed(attempt.tree, found)).intersection(attempt.files_changed)
-        if changed:
-            what = f"attempt {attempt.number} of {self.name} cannot be judged: {listed(sorted(changed))} changed since"
-            hint = f"restore the file, or have the stage run again; its patch is {attempt.diff_file}"
-            raise WorkspaceError(what, stage=self.name, hint=hint)
 
     def _requirements(self) -> str:
         requirements = self.stage.step_text
@@ -255,7 +292,7 @@ class StageRun(StageWork):
         wanted = self.event("approval_wanted", question.words, attempt=question.attempt, wants=question.wants)
         # The workspace shows the attempt to the person. If it cannot be filled, the patch does.
         note = await self._put_back(replace(self.record, chosen=question.attempt))
-        if note and not self.context.is_checkout:
+        if note:
             self.state.report("note", note, stage=self.name)
         record = self.record
         return self.state.move(
@@ -325,6 +362,12 @@ class StageRun(StageWork):
 
     async def _end(self, action: Action, *events: PipelineEvent, answered: Approval | None = None) -> None:
         """Bring the stage to its end. The workspace contains the accepted work, for people who look there."""
+        # The files of a checkout may have changed while the person was asked.
+        if self.context.is_checkout and answered is not None:
+            problem = await self._checkout_problem(action)
+            if problem:
+                self.state.drop(answered, *events, self.event("note", f"the approval does not count: {problem}"))
+                return
         record = replace(self.record, chosen=action.attempt or None)
         note = await self._put_back(record)
         reasons = [reason for reason in (action.reason, note) if reason]
@@ -344,10 +387,8 @@ class StageRun(StageWork):
     async def _put_back(self, record: StageRecord) -> str:
         """Fill the workspace with the chosen attempt, and return a note if that is impossible."""
         chosen = record.chosen_attempt
-        if chosen is None or not chosen.tree:
+        if self.context.is_checkout or chosen is None or not chosen.tree:
             return ""
-        if self.context.is_checkout:
-            return _checkout_note(record, chosen)
         last = record.attempts[-1]
         if not last.tree:
             # The workspace has the only copy of its files.
@@ -357,13 +398,3 @@ class StageRun(StageWork):
         except (WorkspaceError, OSError) as error:
             return f"the workspace does not contain attempt {chosen.number}: {error}"
         return ""
-
-
-def _checkout_note(record: StageRecord, chosen: AttemptRecord) -> str:
-    """Return a note if the checkout has more than the chosen attempt."""
-    patch = f"the patch of attempt {chosen.number} is {chosen.diff_file}"
-    if chosen.number != record.attempts[-1].number:
-        return f"the checkout contains a later attempt; {patch}"
-    if any(failure.attempt > chosen.number for failure in record.failures):
-        return f"the checkout may also contain changes of later, failed calls; {patch}"
-    return ""

@@ -144,7 +144,11 @@ class RunState:
     def put(self, record: StageRecord, *events: PipelineEvent, answered: Approval | None = None) -> StageRecord:
         """Save a stage whose state has not changed; `move` changes states. `answered` is an answer that is applied."""
         stages = [record if known.name == record.name else known for known in self.run.stages]
-        self._save(replace(self.run, stages=tuple(stages)), events, answered=answered)
+        run = replace(self.run, stages=tuple(stages))
+        chosen = record.chosen_attempt
+        if record.state is StageState.COMPLETED and chosen is not None:
+            run = replace(run, checkout_tree=chosen.tree)
+        self._save(run, events, answered=answered)
         return record
 
     def move(
@@ -198,9 +202,9 @@ class RunState:
         """Save an event that changes nothing."""
         self._save(self.run, (self.event(kind, words, stage=stage, **facts),))
 
-    def drop(self, answer: Approval, event: PipelineEvent) -> None:
+    def drop(self, answer: Approval, *events: PipelineEvent) -> None:
         """Remove an answer that changes nothing, and save why."""
-        self._save(self.run, (event,), answered=answer)
+        self._save(self.run, events, answered=answer)
 
     def _save(self, run: RunRecord, events: tuple[PipelineEvent, ...], *, answered: Approval | None = None) -> None:
         changed = replace(run, updated_at=datetime.now(UTC))

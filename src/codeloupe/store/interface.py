@@ -302,10 +302,12 @@ class RunStore(Protocol):
         self,
         run: RunRecord,
         *events: PipelineEvent,
-        files: Mapping[str, Content] = ...,
+        files: Mapping[str, Content | None] = ...,
         answered: Approval | None = ...,
     ) -> None:
         """Store the state, new events and files in one transaction; the caller holds the lock.
+
+        A file without a content is removed.
 
         The same transaction removes the answer that was `answered`, because the state now has its effect. Raise RunBusy
         if another process holds the lock by now, and AnswerReplaced if the person has answered again. Then nothing is
@@ -350,9 +352,6 @@ class RunStore(Protocol):
 
     def lock(self, run_id: str) -> AbstractContextManager[None]:
         """Hold the right to work on a run. Raise RunBusy, which names the process that holds it."""
-
-    def lock_checkout(self, folder: Path) -> AbstractContextManager[object]:
-        """Hold the right to work in a user's own working tree. Raise RunBusy, which names the holder."""
 
     def holder(self, run_id: str) -> Holder | None:
         """Return the process that works on a run, or None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from msgspec import Struct
 
@@ -86,13 +86,6 @@ def busy(run_id: str, lease: Lease, *, host: str) -> RunBusy:
         return RunBusy(f"this process is already working on the run {run_id}", hint="wait until it ends")
     hint = f"`codeloupe pipeline status {run_id} --follow` shows its progress; wait, or stop that process"
     return RunBusy(f"the run {run_id} is busy: {holder_of(lease, host=host)} is working on it", hint=hint)
-
-
-def checkout_busy(folder: Path, lease: Lease, *, host: str) -> RunBusy:
-    """Return the error for a working tree in which another run is working."""
-    message = f"the checkout {folder} is busy: {holder_of(lease, host=host)} is working in it on another run"
-    hint = "wait until it stops, or use `workspace: worktree`, in which runs do not share files"
-    return RunBusy(message, hint=hint)
 
 
 def lost(run_id: str, lease: Lease | None, *, host: str) -> RunBusy:

@@ -11,8 +11,8 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.errors import RunBusy, StoreError
+from codeloupe.errors import StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
 from codeloupe.store.blobs import digest_of, lock_blob, put_blob, read_blob, remove_unused_blobs
 from codeloupe.store.interface import Connection, Content, Database, persistent, short_identity
@@ -35,7 +35,6 @@ from codeloupe.store.run_records import (
     busy,
     checked_name,
     checked_path,
-    checkout_busy,
     holder_of,
     lost,
     name_taken,
@@ -69,6 +68,7 @@ class _Save(Struct, frozen=True):
     state: bytes
     events: tuple[bytes, ...]
     files: Mapping[str, tuple[bytes, Content]]
+    removed: tuple[str, ...] = ()
     answered: Approval | None = None
 
 
@@ -142,12 +142,13 @@ class DatabaseRunStore:
         self,
         run: RunRecord,
         *events: PipelineEvent,
-        files: Mapping[str, Content] = _NO_FILES,
+        files: Mapping[str, Content | None] = _NO_FILES,
         answered: Approval | None = None,
     ) -> None:
-        """Store the state, new events and files in one transaction. Raise RunBusy if the lock is not ours.
+        """Store the state, new events and files in one transaction; a file without a content is removed.
 
-        The same transaction removes the answer that was `answered`, because the state now has its effect.
+        The same transaction removes the answer that was `answered`, because the state now has its effect. Raise RunBusy
+        if the lock is not ours.
         """
         directory = self._directory(run.run_id)
         save = replace(self._new_save(run, events, files), answered=answered)
@@ -156,9 +157,13 @@ class DatabaseRunStore:
         append_copy(directory / JOURNAL, _encoded("".join(lines)))
         write_copy(directory / STATE, [_state_copy(save.state)])
 
-    def _new_save(self, run: RunRecord, events: Sequence[PipelineEvent], files: Mapping[str, Content]) -> _Save:
+    def _new_save(self, run: RunRecord, events: Sequence[PipelineEvent], files: Mapping[str, Content | None]) -> _Save:
         contents: dict[str, tuple[bytes, Content]] = {}
+        removed: list[str] = []
         for name, content in files.items():
+            if content is None:
+                removed.append(name)
+                continue
             try:
                 contents[checked_path(name, run.run_id)] = (digest_of(content), content)
             except OSError as error:
@@ -170,6 +175,7 @@ class DatabaseRunStore:
             state=pack(state_text(run)),
             events=tuple(pack(to_json(event)) for event in events),
             files=contents,
+            removed=tuple(removed),
         )
 
     def _save(self, save: _Save) -> None:
@@ -308,55 +314,42 @@ class DatabaseRunStore:
     @contextmanager
     def lock(self, run_id: str) -> Iterator[None]:
         """Hold the right to work on a run; it ends with this process. Raise RunBusy, which names the holder."""
-        self._check_exists(run_id)
-        with self._leased(_about(run_id), lambda other: busy(run_id, other, host=self._host)) as owner:
-            self._held[run_id] = owner
-            try:
-                yield
-            finally:
-                del self._held[run_id]
-
-    def lock_checkout(self, folder: Path) -> AbstractContextManager[object]:
-        """Hold the right to work in a user's own working tree. Raise RunBusy, which names the holder."""
-        name = f"checkout {self._host} {folder}"
-        return self._leased(name, lambda other: checkout_busy(folder, other, host=self._host))
-
-    @contextmanager
-    def _leased(self, name: str, refusal: Callable[[Lease], RunBusy]) -> Iterator[str]:
-        """Hold a lease and renew it; yield its owner. Raise the error that `refusal` makes of another holder."""
         owner = str(Owner.here())
-        other = self.database.persist(lambda: self._take_lock(name, owner))
+        other = self.database.persist(lambda: self._take_lock(run_id, owner))
         if other is not None:
-            raise refusal(other)
+            raise busy(run_id, other, host=self._host)
+        self._held[run_id] = owner
         over = threading.Event()
-        renewing = threading.Thread(target=self._renew_lock, args=(name, owner, over), daemon=True)
+        renewing = threading.Thread(target=self._renew_lock, args=(run_id, owner, over), daemon=True)
         renewing.start()
         try:
-            yield owner
+            yield
         finally:
             over.set()
             # It may be waiting for a server that is unreachable. To renew a lease that was released changes nothing.
             renewing.join(5.0)
-            self._release_lock(name, owner)
+            del self._held[run_id]
+            self._release_lock(run_id, owner)
 
-    def _take_lock(self, name: str, owner: str) -> Lease | None:
+    def _take_lock(self, run_id: str, owner: str) -> Lease | None:
+        self._check_exists(run_id)
         now = self.database.clock()
-        with self.database.writing(name) as connection:
-            return take_lease(connection, name, owner, now=now, seconds=self._lease_seconds)
+        with self.database.writing(_about(run_id)) as connection:
+            return take_lease(connection, _about(run_id), owner, now=now, seconds=self._lease_seconds)
 
-    def _renew_lock(self, name: str, owner: str, over: threading.Event) -> None:
+    def _renew_lock(self, run_id: str, owner: str, over: threading.Event) -> None:
         is_ours = True
         while is_ours and not over.wait(self._lease_seconds / 3):
             # The server may be reachable again before the lease expires.
-            with suppress(StoreError), self.database.writing(name) as connection:
+            with suppress(StoreError), self.database.writing(_about(run_id)) as connection:
                 # Read here, because a long save may have held the transaction up.
                 now = self.database.clock()
-                is_ours = renew_lease(connection, name, owner, now=now, seconds=self._lease_seconds)
+                is_ours = renew_lease(connection, _about(run_id), owner, now=now, seconds=self._lease_seconds)
 
-    def _release_lock(self, name: str, owner: str) -> None:
+    def _release_lock(self, run_id: str, owner: str) -> None:
         # A lease that cannot be released expires.
-        with suppress(StoreError), self.database.writing(name) as connection:
-            release_lease(connection, name, owner)
+        with suppress(StoreError), self.database.writing(_about(run_id)) as connection:
+            release_lease(connection, _about(run_id), owner)
 
     @persistent
     def holder(self, run_id: str) -> Holder | None:
@@ -420,7 +413,7 @@ def _add_events(connection: Connection, save: _Save) -> None:
 
 
 def _put_files(connection: Connection, save: _Save, now: float) -> None:
-    """Store files of a run, and remove contents that they replace."""
+    """Store and remove files of a run, and remove contents that no file has any more."""
     replaced = _stored_digests(connection, save)
     contents = dict(save.files.values())
     # In one order, so that two transactions never wait for each other.
@@ -435,13 +428,15 @@ def _put_files(connection: Connection, save: _Save, now: float) -> None:
             " ON CONFLICT (run_id, path) DO UPDATE SET digest = excluded.digest",
             (save.run_id, path_key(name), digest),
         )
+    for name in save.removed:
+        connection.execute("DELETE FROM run_files WHERE run_id = ? AND path = ?", (save.run_id, path_key(name)))
     remove_unused_blobs(connection, replaced)
 
 
 def _stored_digests(connection: Connection, save: _Save) -> set[bytes]:
     """Return the contents that files of a save have now."""
     digests: set[bytes] = set()
-    for name in save.files:
+    for name in (*save.files, *save.removed):
         values = (save.run_id, path_key(name))
         row = connection.execute("SELECT digest FROM run_files WHERE run_id = ? AND path = ?", values).fetchone()
         if row is not None:

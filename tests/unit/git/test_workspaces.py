@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from itertools import permutations
@@ -339,6 +340,20 @@ class TestWithARepository:
         # What the repository has is not written again: there are two new contents.
         (pack,) = (run.objects / "pack").glob("*.pack")
         assert int.from_bytes(pack.read_bytes()[8:12], "big") == 2
+
+    def test_changes_since_a_tree_include_its_ignored_files_and_no_other_ignored_ones(
+        self, run: Run, repository: GitRepository
+    ) -> None:
+        place = repository.path
+        fill(place, {"debug.log": "1", "a.txt": "edited\n"})
+        tree = asyncio.run(run.store.keep(place, artifacts=["debug.log"])).tree
+        fill(place, {"other.log": "1"})
+        # The cache was lost in the meantime.
+        shutil.rmtree(run.objects.parent / "looks")
+        (run.objects.parent / "looks").mkdir()
+        assert asyncio.run(run.store.changes(place, since=tree)) == ()
+        fill(place, {"debug.log": "2", "a.txt": "one\n", "new": "1"})
+        assert asyncio.run(run.store.changes(place, since=tree)) == ("a.txt", "debug.log", "new")
 
     def test_links_that_leave_and_large_files_of_the_repository_stay_as_they_are(
         self, repository: GitRepository, tmp_path: Path

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import random
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -341,19 +340,6 @@ def test_work_whose_basis_fails_is_left_out_and_that_is_said(tmp_path: Path) -> 
     assert again.record.stage("a").state is S.CANCELLED
     assert again.record.stage("a").reason == "its earlier work is not used, because it needs n, which failed"
     assert again.record.reason == "without n, which failed; a not run"
-
-
-@pytest.mark.defect("P1")
-def test_in_a_checkout_stages_whose_needs_changed_run_again_in_the_tree_as_it_is(tmp_path: Path) -> None:
-    project, keys = tmp_path / "project", {"workspace": "checkout"}
-    subprocess.run(["git", "init", "-q", str(project)], check=True)
-    cast, last = everyone(), {"name": "z", "needs": ["b"], "gate": PERSON}
-    ran = run_stages(tmp_path, cast, {"name": "a"}, {"name": "b"}, last, keys=keys, repo=project)
-    write_pipeline(tmp_path / "p", {"name": "a"}, {"name": "b", "needs": ["a"]}, last, **keys)
-    cast.calls.clear()
-    resume(ran, cast, accept_changes=True, repo=project)
-    assert cast.calls == ["b", "z"]
-    assert sorted(file.name for file in project.glob("*.md")) == ["a.md", "b.md", "z.md"]
 
 
 @pytest.mark.defect("P1")

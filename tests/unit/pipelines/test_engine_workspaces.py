@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import shutil
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -14,21 +12,19 @@ import pytest
 from codeloupe.calls import AgentCalls
 from codeloupe.config.schema import Settings
 from codeloupe.errors import (
-    CodeloupeError,
     Crashed,
     NotInstalled,
     OutputInvalid,
     Overloaded,
-    RunBusy,
     TimedOut,
     UsageError,
     WorkspaceError,
 )
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
-from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, RecoveryStep, StageRecord, StageState
+from codeloupe.model.pipeline import CriticVerdict, Decision, RecoveryStep, StageState
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.pipelines.run import Pipeline, open_run_store, resume_run
+from codeloupe.pipelines.run import Pipeline, resume_run
 from codeloupe.store.sqlite import SqliteDatabase
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.engine_pipelines import (
@@ -37,7 +33,6 @@ from tests.engine_pipelines import (
     failing,
     files_in,
     options,
-    person,
     resume,
     run,
     run_stages,
@@ -52,7 +47,7 @@ S = StageState
 OFFLINE = Settings(reviewer_type="offline")
 WRITE = {"name": "write"}
 CRITICISED = {**WRITE, "gate": "critic"}
-IN_WORKTREE, IN_CHECKOUT = {"workspace": "worktree"}, {"workspace": "checkout"}
+IN_WORKTREE = {"workspace": "worktree"}
 FAULTY = "import subprocess\n\n\ndef go(name):\n    subprocess.run('ls ' + name, shell=True)\n"
 SOUND = "import subprocess\n\n\ndef go(name):\n    subprocess.run(['ls', name], check=True)\n"
 
@@ -167,114 +162,6 @@ def test_a_required_artifact_that_cannot_be_stored_stops_the_stage(tmp_path: Pat
     (ran.directory / "stages" / "write" / "work" / "a.md").write_text("a\n")
     ran.say("write", Decision.RETRY)
     assert (resume(ran, cast).record.state, cast.calls) == (S.COMPLETED, ["write"])
-
-
-def test_in_a_checkout_stages_work_in_the_users_tree_one_at_a_time(project: GitRepository, tmp_path: Path) -> None:
-    stages = ({"name": "one"}, {"name": "two"}, {"name": "three", "needs": ["one"]})
-    cast = Cast({name: [writing({f"{name}.md": name})] for name in ("one", "two", "three")})
-    ran = run_stages(tmp_path, cast, *stages, keys=IN_CHECKOUT, repo=project.path)
-    assert ran.record.state is S.COMPLETED, ran.record.reason
-    assert cast.agent.max_seen == 1
-    assert {request.working_dir for request in cast.agent.requests} == {project.path}
-    assert (project.path / "a.py").read_text() == "x = 'not committed'\n"
-    assert (project.path / "three.md").read_text() == "three"
-    patch = (ran.directory / "result.patch").read_text()
-    assert "one.md" in patch
-    # What was there before the run is no part of what it changed.
-    assert "a.py" not in patch
-    assert not (ran.directory / "result").exists()
-    assert (project.path / ".git").is_dir()
-    assert project.git("rev-list", "--count", "--all").strip() == b"1"
-
-
-def three_attempts() -> Cast:
-    """Three attempts of which the second is the best."""
-    return Cast(
-        {"write": [writing({"n.md": f"attempt {number}\n", f"{number}.md": "x"}) for number in (1, 2, 3)]},
-        {"write": [critique("REWORK", score) for score in (50, 70, 60)]},
-    )
-
-
-def test_in_a_checkout_nothing_is_put_back_and_the_patch_of_the_best_attempt_is_named(
-    project: GitRepository, tmp_path: Path
-) -> None:
-    ran = run_stages(tmp_path, three_attempts(), CRITICISED, keys=IN_CHECKOUT, repo=project.path)
-    stage = ran.record.stage("write")
-    assert (stage.state, stage.chosen) == (S.COMPLETED, 2)
-    patch = "the patch of attempt 2 is stages/write/attempt-2/diff.patch"
-    assert f"the checkout contains a later attempt; {patch}" in stage.reason
-    assert (project.path / "n.md").read_text() == "attempt 3\n"
-    assert (project.path / "1.md").exists()
-    assert "+attempt 2" in (ran.directory / stage.attempts[1].diff_file).read_text()
-
-
-def test_in_a_checkout_what_a_failed_call_left_beside_an_approved_attempt_is_said(
-    project: GitRepository, tmp_path: Path
-) -> None:
-    def breaks(request: AgentRequest) -> AgentStep:
-        (request.working_dir / "half.md").write_text("half", encoding="utf-8")
-        return failing(Crashed)
-
-    cast = Cast({"write": [writing({"a.md": "one"}), breaks]})
-    asked = {**WRITE, "gate": {"kind": "approval", "timeout": "1s"}, "retries": 0}
-    decided = person(Decision.RETRY, Decision.APPROVE)
-    ran = run_stages(tmp_path, cast, asked, keys=IN_CHECKOUT, repo=project.path, ask_person=decided)
-    stage = ran.record.stage("write")
-    assert (stage.state, stage.chosen) == (S.COMPLETED, 1)
-    assert stage.reason.endswith(
-        "; the checkout may also contain changes of later, failed calls;"
-        " the patch of attempt 1 is stages/write/attempt-1/diff.patch"
-    )
-
-
-def test_in_a_checkout_an_earlier_attempt_cannot_face_another_gate(project: GitRepository, tmp_path: Path) -> None:
-    gates = ["critic", {"command": [sys.executable, "-c", "pass"]}]
-    stage = {**WRITE, "gates": gates}
-    ran = run_stages(tmp_path, three_attempts(), stage, keys=IN_CHECKOUT, repo=project.path)
-    assert ran.record.stage("write").state is S.AWAITING_APPROVAL
-    assert "the checkout contains a later one" in ran.record.stage("write").reason
-
-
-def test_a_gate_does_not_judge_files_of_a_checkout_that_changed_since(project: GitRepository, tmp_path: Path) -> None:
-    cast = Cast({"write": [writing({"a.py": "x = 2\n"})]})
-    passes = {"command": [sys.executable, "-c", "pass"]}
-    changes = {"command": ["sh", "-c", "echo 'x = 3' > a.py; echo > beside.md"]}
-    ran = run_stages(tmp_path, cast, {**WRITE, "gates": [changes, passes]}, keys=IN_CHECKOUT, repo=project.path)
-    stage = ran.record.stage("write")
-    assert (stage.state, [word.gate.value for word in stage.attempts[0].critiques]) == (
-        S.AWAITING_APPROVAL,
-        ["command"],
-    )
-    assert "attempt 1 of write cannot be judged: a.py changed since" in stage.reason
-    project.write("a.py", "x = 2\n")
-    ran.say("write", Decision.RETRY)
-    assert resume(ran, cast, repo=project.path).record.state is S.COMPLETED
-    assert cast.calls == ["write"]
-
-
-def test_one_run_at_a_time_works_in_a_checkout(project: GitRepository, tmp_path: Path) -> None:
-    refusals: list[CodeloupeError] = []
-    asked = write_pipeline(tmp_path / "p", {**WRITE, "gate": "approval"}, **IN_CHECKOUT)
-    file = write_pipeline(tmp_path / "q", WRITE, **IN_CHECKOUT)
-    other = Cast({"write": [Text("other")]})
-
-    async def begins_another(_stage: StageRecord, _question: str) -> Approval:
-        with pytest.raises(RunBusy) as refused:
-            await Pipeline.load(file).run(options=options(other, tmp_path / "state", repo=project.path))
-        refusals.append(refused.value)
-        return Approval(stage="write", decision=Decision.APPROVE)
-
-    cast = Cast({"write": [Text("done")]})
-    first = run(asked, cast, tmp_path / "state", repo=project.path, ask_person=begins_another).record
-    assert (first.state, other.calls) == (S.COMPLETED, [])
-    (refusal,) = refusals
-    assert refusal.message.startswith(f"the checkout {project.path} is busy: process {os.getpid()}")
-    assert "workspace: worktree" in refusal.hint
-    # The refused run was not created, and the checkout is free now.
-    runs, _ = open_run_store(tmp_path / "state").list()
-    assert [each.run_id for each in runs] == [first.run_id]
-    again = run(file, other, tmp_path / "state", repo=project.path)
-    assert again.record.state is S.COMPLETED
 
 
 @each("how", ["removed", "link", "file"])
