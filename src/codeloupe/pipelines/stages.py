@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -29,9 +28,9 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.pipelines.artifacts import listed
 from codeloupe.pipelines.attempts import Attempts, critique_by_person
 from codeloupe.pipelines.changes import outdated_parts, parts_now
+from codeloupe.pipelines.checkout import CheckoutRules
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.recovery import Action, failed_try, failures_of, next_action, refused_at, tried_again
@@ -86,6 +85,7 @@ class StageRun(StageWork):
         super().__init__(stage, context)
         self._slots = slots
         self._attempts = Attempts(stage, context)
+        self._checkout = CheckoutRules(stage, context, self._attempts)
 
     async def run(self) -> None:
         """Continue until the stage is completed, failed or waits for a person or a quota; its record shows which."""
@@ -98,7 +98,7 @@ class StageRun(StageWork):
     async def _act(self, action: Action) -> bool:
         """Take one action, and return whether another one follows at once."""
         if self.context.is_checkout:
-            action = await self._possible(action)
+            action = await self._checkout.possible(action)
         match action.do:
             case "complete" | "fail":
                 await self._end(action)
@@ -117,59 +117,6 @@ class StageRun(StageWork):
                 async with self._slots:
                     await self._attempts.store(action)
         return self.record.state is not StageState.WAITING_FOR_QUOTA
-
-    async def _possible(self, action: Action) -> Action:
-        """Return an action or, if it is impossible in the checkout as it is now, the question to a person."""
-        record = self.record
-        problem = await self._checkout_problem(action)
-        if action.do == "escalate":
-            if problem:
-                problem = f"{action.reason}; {problem}"
-        elif record.wants_approval == "escalation" and self.state.answer(self.name) is not None:
-            # The files were restored, but the person also answered the question about them.
-            problem = record.reason
-        if not problem:
-            return action
-        # The checkout has no work that a person could approve.
-        return Action("escalate", 0, problem)
-
-    async def _checkout_problem(self, action: Action) -> str:
-        """Return why an action is impossible in the checkout as it is now; empty if it is possible.
-
-        A stage begins with exactly the work that was accepted last. Its gates judge exactly the files of an attempt,
-        and with these it is completed.
-        """
-        attempt = self.record.attempt(action.attempt)
-        try:
-            if action.do == "execute":
-                return await self._problem_at_start()
-            if action.do not in ("judge", "complete", "escalate") or attempt is None or not attempt.tree:
-                return ""
-            changed = await self.context.workspaces.changes(self.files.workspace(self.name), since=attempt.tree)
-        except (CodeloupeError, OSError) as error:
-            return str(error)
-        if not changed:
-            return ""
-        what = f"the checkout is not as attempt {attempt.number} of {self.name} left it"
-        return f"{what}; {self._how_to_restore(changed)}; the patch of the attempt is {attempt.diff_file}"
-
-    async def _problem_at_start(self) -> str:
-        """Return why a stage cannot begin. A person who has it run again lets its gates judge the changes, too."""
-        record = self.record
-        if record.start_tree and (record.attempts or not record.wants_approval):
-            return ""
-        accepted = self.state.run.checkout_tree or self.state.run.base_tree
-        changed = await self.context.workspaces.changes(self.files.workspace(self.name), since=accepted)
-        if not changed:
-            return ""
-        if not record.start_tree:
-            await self._attempts.begin(wants_approval="escalation")
-        return f"{self.name} cannot start on changes that were not accepted; {self._how_to_restore(changed)}"
-
-    def _how_to_restore(self, changed: Sequence[str]) -> str:
-        resume = f"`codeloupe pipeline resume {self.state.run.run_id}`"
-        retry = f"`--retry {self.name}` for another attempt that includes them"
-        return f"restore {listed(changed)} (ignored files do not count) and use {resume}, or add {retry}"
 
     async def _judge(self, action: Action) -> None:
         gate = self.stage.gates[action.gate]
@@ -364,7 +311,7 @@ class StageRun(StageWork):
         """Bring the stage to its end. The workspace contains the accepted work, for people who look there."""
         # The files of a checkout may have changed while the person was asked.
         if self.context.is_checkout and answered is not None:
-            problem = await self._checkout_problem(action)
+            problem = await self._checkout.problem(action)
             if problem:
                 self.state.drop(answered, *events, self.event("note", f"the approval does not count: {problem}"))
                 return
