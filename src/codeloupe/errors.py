@@ -19,6 +19,7 @@
             RemoteTooLarge
       AnalyserFailed
       StoreError
+        AnswerReplaced
         StoreUnavailable
       JobNotDone
       PipelineError
