@@ -51,6 +51,8 @@ GiveUp = Callable[[Job, str], Awaitable[None]]
 _START_ATTEMPTS = 30
 # When a delivery is made again, at the earliest, if the state of its job could not be stored, as on a full disk.
 _UNSTORED_SECONDS = 10.0
+# A stop cancels idle workers again after this time, which is longer than an ordinary stop of them.
+_CANCEL_SECONDS = 1.0
 
 
 class DeliverAgain(Exception):
@@ -244,9 +246,25 @@ class Worker:
         self.connector.is_stopping = True
         self._end_if_idle()
         asyncio.get_running_loop().call_later(grace_seconds, self._end_running_jobs)
-        for task in self._serving:
-            # procrastinate's worker then waits for its jobs.
+        self._cancel_workers()
+
+    def _cancel_workers(self) -> None:
+        """Cancel procrastinate's workers, which then wait for their jobs.
+
+        A cancellation can be lost while such a worker starts, because a statement that ends at the same moment returns
+        its result instead. So workers without jobs are cancelled again until they end.
+        """
+        workers = [task for task in self._serving if not task.done()]
+        for task in workers:
             task.cancel()
+        if workers:
+            asyncio.get_running_loop().call_later(_CANCEL_SECONDS, self._cancel_idle_workers)
+
+    def _cancel_idle_workers(self) -> None:
+        if self._running:
+            asyncio.get_running_loop().call_later(_CANCEL_SECONDS, self._cancel_idle_workers)
+        else:
+            self._cancel_workers()
 
     def _end_if_idle(self) -> None:
         """End a stop without running jobs at once: it does not wait for an unreachable database."""
@@ -264,6 +282,8 @@ class Worker:
         """Do the job of a delivery, unless it has ended or has a newer delivery."""
         delivery = context.job.id
         assert delivery is not None  # noqa: S101 - it was fetched
+        if self.connector.is_stopping:
+            raise DeliverAgain(self._database.clock() + _CANCEL_SECONDS)
         self._handled += 1
         self._running[delivery] = None
         started = None

@@ -8,12 +8,13 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, LiteralString
 
 import pytest
-from procrastinate import exceptions
+from procrastinate import App, exceptions
 
 from codeloupe.errors import RevisionError, StoreError
 from codeloupe.model.agent import Priority
@@ -29,6 +30,7 @@ from codeloupe.workers.jobs import WAITING_FOR_QUOTA, Job, JobState, Outcome, Pr
 from codeloupe.workers.queue import JobQueue
 from codeloupe.workers.rescue import MOST_DEATHS
 from codeloupe.workers.worker import Execute, Report, Worker
+from tests.endings import ends_soon
 from tests.unit.workers.test_queue import commits, pull_request, run, take
 
 pytestmark = pytest.mark.program
@@ -90,6 +92,20 @@ def test_the_result_and_the_progress_of_a_job_are_stored(queue: JobQueue) -> Non
     assert (found.state, found.outcome, found.attempts) == (JobState.DONE, DONE, 1)
     assert found.progress == Progress(stage="reviewing", done=1, total=2)
     assert queue.workers() == ()
+
+
+def test_a_stop_reaches_a_worker_that_lost_a_cancellation(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    async def lose_a_cancellation(_app: App, **_options: object) -> None:
+        started.append("worker")
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(App, "run_worker_async", lose_a_cancellation)
+    with ends_soon():
+        work_until(queue, succeed, lambda: started)
 
 
 def test_errors_that_may_pass_are_retried_and_others_are_not(queue: JobQueue) -> None:
