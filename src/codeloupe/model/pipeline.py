@@ -255,6 +255,8 @@ class FailedTry(Struct, frozen=True, kw_only=True):
 class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     """The state of one stage of a run. `chosen` is the number of the attempt whose work is used.
 
+    If the gates of a completed stage changed, `kept` is the attempt whose work was used, until a gate refuses it.
+
     `wants_approval` is "gate" for an approval gate, or "escalation" after everything else failed. `questions` is the
     number of questions that the user was asked, and `question_key` identifies the last one. `retries` is how often the
     user had the agent called again, the last time with `person_note`; the `attempts_before` and `failures_before` do
@@ -269,6 +271,7 @@ class StageRecord(FrozenStruct, frozen=True, kw_only=True):
     attempts: tuple[AttemptRecord, ...] = ()
     failures: tuple[FailedTry, ...] = ()
     chosen: int | None = None
+    kept: int | None = None
     start_tree: str = ""
     reason: str = ""
     wants_approval: str = ""

@@ -310,7 +310,9 @@ class Attempts(StageWork):
             agent=attempt.agent,
             retryable=True,
         )
-        self.record_failure(failure, attempts=self.record.attempts[:-1])
+        remaining = self.record.attempts[:-1]
+        before = min(self.record.attempts_before, len(remaining))
+        self.record_failure(failure, attempts=remaining, attempts_before=before)
 
 
 def critique_by_person(decision: Decision, words: str) -> Critique:

@@ -51,7 +51,7 @@ def with_changes(
         if stage.attempts:
             stage = _under(each, stage, parts_now(each, inputs))
         stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
-    notes: list[str] = []
+    notes = ["the changes of the pipeline's files were accepted"]
     for name, value in inputs.items():
         if record.inputs.get(name, value) != value:
             notes.append(f"the input {name} has a new default, which applies to the remaining stages")
@@ -120,8 +120,7 @@ def _under(definition: StageDefinition, stage: StageRecord, now: Mapping[str, st
     if stage.state is not StageState.COMPLETED:
         return stage
     reason = "its gates have changed since it finished, so they judge its work again"
-    counted = min(stage.attempts_before, stage.attempts.index(stage.chosen_attempt or stage.attempts[-1]))
-    return replace(stage, state=StageState.PENDING, chosen=None, reason=reason, ended_at=None, attempts_before=counted)
+    return replace(stage, state=StageState.PENDING, chosen=None, kept=used.number, reason=reason, ended_at=None)
 
 
 def _with_verdicts_of(gate_keys: Sequence[str], attempt: AttemptRecord, gates: str) -> AttemptRecord:

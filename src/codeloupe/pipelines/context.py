@@ -36,6 +36,8 @@ AskPerson = Callable[[StageRecord, str], Awaitable[pipeline.Approval | None]]
 
 # A quota without a known time of reset is tried again after this time.
 _UNKNOWN_QUOTA_SECONDS = 300.0
+# A service may say that its quota resets at once, and refuse the next request all the same.
+_LEAST_QUOTA_SECONDS = 5.0
 LONGEST_QUOTA_SECONDS = 366 * 86_400.0
 
 
@@ -100,7 +102,7 @@ class Context:
         seconds = error.retry_after_seconds
         if seconds is None or not 0 <= seconds <= LONGEST_QUOTA_SECONDS:
             seconds = _UNKNOWN_QUOTA_SECONDS
-        return timing.now() + timedelta(seconds=seconds)
+        return timing.now() + timedelta(seconds=max(seconds, _LEAST_QUOTA_SECONDS))
 
     def may_continue(self, stage: StageRecord) -> bool:
         """Return whether a stage that waits for a quota can be started: this run waits, or the quota has reset."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.errors import CodeloupeError
+from codeloupe.errors import AnswerReplaced, CodeloupeError
 from codeloupe.git.workspaces import JoinConflict
 from codeloupe.model import pipeline as model
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
@@ -103,16 +103,24 @@ class Engine:
         for stage in self._state.run.stages:
             if stage.state not in states:
                 continue
-            answer = self._wanted_retry(stage.name)
-            if answer is None:
-                continue
-            await save_handwork(self._context, stage)
-            again = stage
-            if stage.state is StageState.COMPLETED:
-                again = reopened(stage, "")
-            again = replace(tried_again(again, answer.note), quota_until=None)
-            to = StageState.PENDING if stage.state in model.ENDED_STATES else stage.state
-            self._state.move(again, to, self._state.given(answer), answered=answer)
+            is_applied = False
+            while not is_applied:
+                # If the person answers again meanwhile, the newer answer is read.
+                with contextlib.suppress(AnswerReplaced):
+                    await self._apply_retry(stage)
+                    is_applied = True
+
+    async def _apply_retry(self, stage: StageRecord) -> None:
+        answer = self._wanted_retry(stage.name)
+        if answer is None:
+            return
+        await save_handwork(self._context, stage)
+        again = stage
+        if stage.state is StageState.COMPLETED:
+            again = reopened(stage, "")
+        again = replace(tried_again(again, answer.note), quota_until=None)
+        to = StageState.PENDING if stage.state in model.ENDED_STATES else stage.state
+        self._state.move(again, to, self._state.given(answer), answered=answer)
 
     async def _has_ended(self) -> bool:
         run = self._state.run
@@ -137,7 +145,10 @@ class Engine:
             record = self._state.stage(stage.name)
             reason = await self._why_stale(stage, record)
             if reason:
-                await self._reopen(record, reason)
+                while self._state.stage(stage.name) is record:
+                    # If the person answers again meanwhile, the newer answer is read.
+                    with contextlib.suppress(AnswerReplaced):
+                        await self._reopen(record, reason)
                 continue
             self._note_old_work(record)
             if record.state is StageState.COMPLETED:
@@ -281,8 +292,7 @@ class Engine:
                 yield stage.name
             if stage.state is not StageState.AWAITING_APPROVAL:
                 continue
-            is_escalated = stage.wants_approval == "escalation"
-            if stage.name not in asked or (is_escalated and self._state.answer(stage.name) is not None):
+            if stage.name not in asked or self._state.answer(stage.name) is not None:
                 yield stage.name
 
     async def _give_up(self) -> None:

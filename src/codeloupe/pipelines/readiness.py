@@ -133,7 +133,7 @@ def _next_action(stage: StageDefinition, record: StageRecord, answer: Approval |
         if record.wants_approval == "gate":
             return Action("execute", len(record.attempts) + 1)
         begun = reopened(record, "") if record.state is StageState.COMPLETED else record
-        return next_action(stage, tried_again(begun, ""))
+        return next_action(stage, tried_again(begun, answer.note))
     if record.state in ENDED_STATES or record.state is StageState.AWAITING_APPROVAL:
         return None
     return next_action(stage, record)

@@ -59,18 +59,18 @@ class Action(Struct, frozen=True):
 
 def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     """Return the next action of a stage that has not ended."""
+    if record.kept is not None:
+        return _judge_kept(stage, record, record.kept)
     recent = record.attempts[record.attempts_before :]
     for attempt in reversed(recent):
         if _has_failed(attempt):
             return _fail(record.attempts, attempt)
-    if not record.attempts:
-        return _attempt(stage, record)
-    last = record.attempts[-1]
-    if not last.tree:
-        return _keep(record, last)
+    if record.attempts and not record.attempts[-1].tree:
+        return _keep(record, record.attempts[-1])
+    # Without a recent attempt, the stage has just begun, or a person had it run again.
     if not recent:
-        # A person had the stage run again.
         return _attempt(stage, record)
+    last = recent[-1]
     refused = refused_at(last)
     if refused is None:
         return _onward(stage, record, last)
@@ -80,6 +80,15 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     if accepted is None:
         return _escalated(record, (), _nothing_good(record))
     return _onward(stage, record, accepted)
+
+
+def _judge_kept(stage: StageDefinition, record: StageRecord, number: int) -> Action:
+    """Return the action for work that was used before its gates changed: it is used again if the new gates pass it."""
+    attempt = next(attempt for attempt in record.attempts if attempt.number == number)
+    action = _onward(stage, record, attempt)
+    if action.do == "complete":
+        return Action("complete", number)
+    return action
 
 
 def _keep(record: StageRecord, last: AttemptRecord) -> Action:
@@ -271,12 +280,14 @@ def tried_again(stage: StageRecord, note: str) -> StageRecord:
 
 
 def _failed_after_answer(stage: StageRecord) -> bool:
-    """Return whether the last failure came after the answer of the last attempt: its files or a gate failed."""
+    """Return whether the stage waits because its last attempt could not be stored, or its next gate not decide."""
     if not stage.attempts or not stage.failures:
         return False
     attempt = stage.attempts[-1]
     failure = stage.failures[-1]
-    return failure.attempt == attempt.number and (not attempt.tree or bool(failure.gate_key))
+    if failure.attempt != attempt.number:
+        return False
+    return not attempt.tree or failure.gate == len(attempt.critiques)
 
 
 def reopened(stage: StageRecord, reason: str) -> StageRecord:
@@ -295,4 +306,4 @@ def reopened(stage: StageRecord, reason: str) -> StageRecord:
 
 
 def _unended(stage: StageRecord) -> StageRecord:
-    return replace(stage, chosen=None, wants_approval="", reason="", ended_at=None)
+    return replace(stage, chosen=None, kept=None, wants_approval="", reason="", ended_at=None)

@@ -21,6 +21,7 @@ from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
     Approval,
     AttemptRecord,
+    CriticVerdict,
     Critique,
     Decision,
     PipelineEvent,
@@ -93,7 +94,29 @@ class StageRun(StageWork):
         while goes_on:
             # If a person answers again before the first answer is applied, the newer answer is read.
             with suppress(AnswerReplaced):
+                await self._apply_retry()
                 goes_on = await self._act(next_action(self.stage, self.record))
+
+    async def _apply_retry(self) -> None:
+        """Apply the retry of a waiting stage before its next action is chosen, unless that is the same question."""
+        record = self.record
+        if record.state is not StageState.AWAITING_APPROVAL:
+            return
+        answer = self.state.answer(self.name)
+        if answer is None or answer.decision is not Decision.RETRY:
+            return
+        action = next_action(self.stage, record)
+        if action.do == "judge" and self._asks(action) and self._gate_question(action).key == record.question_key:
+            return
+        await save_handwork(self.context, record)
+        self.state.put(tried_again(record, answer.note), self.state.given(answer), answered=answer)
+
+    def _asks(self, action: Action) -> bool:
+        return self.stage.gates[action.gate].kind is model.GateKind.APPROVAL
+
+    def _gate_question(self, action: Action) -> _Question:
+        words = self.stage.gates[action.gate].prompt.strip() or "Approve the work of this stage?"
+        return _Question("gate", words, action.attempt, self.stage.gate_keys[action.gate])
 
     async def _act(self, action: Action) -> bool:
         """Take one action, and return whether another one follows at once."""
@@ -105,7 +128,7 @@ class StageRun(StageWork):
                 return False
             case "escalate":
                 return await self._escalate(action)
-            case "judge" if self.stage.gates[action.gate].kind is model.GateKind.APPROVAL:
+            case "judge" if self._asks(action):
                 return await self._wait_for_approval(action)
             case "judge":
                 async with self._slots:
@@ -172,6 +195,8 @@ class StageRun(StageWork):
             cost_usd=critique.usage.cost_usd,
         )
         judged = replace(record, attempts=tuple(attempts), unanswered=0, **changes)
+        if critique.verdict is not CriticVerdict.PASS:
+            judged = replace(judged, kept=None)
         is_sent_back = next_action(self.stage, judged).do == "execute"
         if is_sent_back and record.state is StageState.GATING:
             reason = f"attempt {action.attempt} was sent back by its {critique.gate.value} gate"
@@ -226,7 +251,8 @@ class StageRun(StageWork):
     async def _ask_person(self, question: _Question, seconds: float, *events: PipelineEvent) -> Approval | None:
         """Return the decision of a person on exactly this question, or None if the stage keeps waiting."""
         record = self.record
-        if record.state is not StageState.AWAITING_APPROVAL or record.question_key != question.key:
+        is_asked = record.state is StageState.AWAITING_APPROVAL and bool(record.wants_approval)
+        if not is_asked or record.question_key != question.key:
             record = await self._begin_waiting(question, *events)
         answer = await self.context.ask_person(record, question.words, seconds)
         if answer is None:
@@ -256,9 +282,7 @@ class StageRun(StageWork):
 
     async def _wait_for_approval(self, action: Action) -> bool:
         gate = self.stage.gates[action.gate]
-        words = gate.prompt.strip() or "Approve the work of this stage?"
-        question = _Question("gate", words, action.attempt, self.stage.gate_keys[action.gate])
-        answer = await self._ask_person(question, gate.timeout_seconds)
+        answer = await self._ask_person(self._gate_question(action), gate.timeout_seconds)
         if answer is None:
             return False
         changes: dict[str, Any] = {"wants_approval": "", "reason": ""}
@@ -278,7 +302,7 @@ class StageRun(StageWork):
         if policy is not model.OnFailure.ESCALATE:
             await self._end(replace(action, do="fail"), given_up)
             return False
-        question = _Question("escalation", action.reason, action.attempt or None)
+        question = _Question("escalation", self.state.masked(action.reason), action.attempt or None)
         answer = await self._ask_person(question, 0.0, given_up)
         if answer is None:
             return False

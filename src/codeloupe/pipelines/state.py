@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.errors import ForbiddenTransition
+from codeloupe.errors import AnswerReplaced, ForbiddenTransition
 from codeloupe.model.pipeline import (
     Approval,
     Decision,
@@ -166,6 +167,11 @@ class RunState:
         changes = self._redacted(changes)
         if record.state is to:
             return self.put(replace(record, **changes), *events, answered=answered)
+        if record.state is StageState.AWAITING_APPROVAL and answered is None:
+            # A stage that leaves its question by another way needs no answer any more.
+            answered = self._store.approval(self.run.run_id, record.name)
+            if answered is not None:
+                events = (*events, self.outdated(answered))
         for state in _way(record.state, to):
             record = self._step(record, state)
         return self._step(record, to, *events, answered=answered, **changes)
@@ -203,8 +209,9 @@ class RunState:
         self._save(self.run, (self.event(kind, words, stage=stage, **facts),))
 
     def drop(self, answer: Approval, *events: PipelineEvent) -> None:
-        """Remove an answer that changes nothing, and save why."""
-        self._save(self.run, events, answered=answer)
+        """Remove an answer that changes nothing, and save why, unless the person has answered again."""
+        with suppress(AnswerReplaced):
+            self._save(self.run, events, answered=answer)
 
     def _save(self, run: RunRecord, events: tuple[PipelineEvent, ...], *, answered: Approval | None = None) -> None:
         changed = replace(run, updated_at=datetime.now(UTC))

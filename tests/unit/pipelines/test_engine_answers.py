@@ -176,6 +176,42 @@ def test_a_retry_counts_although_the_gates_changed_too(tmp_path: Path) -> None:
     assert open_run_store(ran.state).approval(ran.record.run_id, "write") is None
 
 
+def test_a_retry_after_a_verdict_is_a_new_call_although_the_gate_failed_before(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    cast = Cast({"write": [Text("one"), Text("two")]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": {"command": [str(tool)], "max_attempts": 1}})
+    tool.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    tool.chmod(0o755)
+    ran.say("write", Decision.RETRY)
+    refused = resume(ran, cast).record.stage("write")
+    assert (refused.state, refused.questions, cast.calls) == (S.AWAITING_APPROVAL, 2, ["write"])
+    ran.say("write", Decision.RETRY)
+    resume(ran, cast)
+    assert cast.calls == ["write", "write"]
+
+
+def test_a_retry_counts_although_the_limits_changed_too(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("one"), Text("two")]})
+    gate = {"command": "false", "max_attempts": 1}
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": gate})
+    ran.say("write", Decision.RETRY, "shorter")
+    write_pipeline(tmp_path / "p", {"name": "write", "gate": {**gate, "max_attempts": 2}})
+    resume(ran, cast, accept_changes=True)
+    assert "shorter" in cast.agent.requests[1].prompt
+    assert open_run_store(ran.state).approval(ran.record.run_id, "write") is None
+
+
+def test_an_answer_to_a_question_that_is_no_longer_asked_is_named_in_a_note(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("one")]})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": {"command": "false", "max_attempts": 1}})
+    ran.say("write", Decision.REJECT)
+    write_pipeline(tmp_path / "p", {"name": "write"})
+    again = resume(ran, cast, accept_changes=True)
+    assert again.record.state is S.COMPLETED
+    assert any("a person rejected it, but the question" in event.message for event in again.events("note", "write"))
+    assert open_run_store(ran.state).approval(ran.record.run_id, "write") is None
+
+
 def test_an_answer_about_work_that_is_made_again_is_named_in_a_note(tmp_path: Path) -> None:
     cast = Cast({"read": [Text("one"), Text("two")], "write": [Text("a")]})
     stages = ({"name": "read"}, {"name": "write", "needs": ["read"], "gate": FIRST})

@@ -511,6 +511,24 @@ def test_a_run_does_not_complete_or_wait_with_a_stage_that_needs_a_lost_one(tmp_
     assert again.reason == "without plan, which failed; build not run"
 
 
+@each("gates", [[], [{"command": "true"}], [{"kind": "critic", "prompt": "Be strict.", "max_attempts": 2}]])
+def test_a_finished_stage_keeps_its_work_if_its_changed_gates_pass_it(tmp_path: Path, gates: list[Any]) -> None:
+    words = [critique("REWORK", 80, "bad"), critique("REWORK", 10, "worse"), critique("PASS", 90)]
+    cast = Cast({"write": [writing({"a.md": "good"}), writing({"a.md": "bad"})]}, {"write": words})
+    ran = run_stages(tmp_path, cast, {"name": "write", "gate": {**CRITIC, "max_attempts": 2}})
+    assert ran.result() == {"a.md": "good"}
+    again = edited(ran, cast, {"name": "write", "gates": gates})
+    assert (again.record.state, again.result()) == (S.COMPLETED, {"a.md": "good"})
+    assert cast.calls.count("write") == 2
+
+
+def test_accepted_changes_of_a_run_that_has_ended_are_saved(tmp_path: Path) -> None:
+    cast = Cast({"write": [Text("one")]})
+    ran = run_stages(tmp_path, cast, {"name": "write"})
+    edited(ran, cast, {"name": "write", "timeout": "9m"})
+    assert resume(ran, cast).record.state is S.COMPLETED
+
+
 def test_a_changed_gate_judges_work_that_a_later_gate_sent_back(tmp_path: Path) -> None:
     cast = Cast({"write": [Text("a")]}, {"write": [critique("REWORK", 60)]})
     critic = {**CRITIC, "min_score": 70, "max_attempts": 1}
