@@ -64,6 +64,16 @@ def test_what_was_put_last_is_got_and_nobody_can_change_it(ledger: OpenLedger) -
     assert ledger.get("another") is None
 
 
+def test_a_row_of_the_spool_does_not_replace_a_newer_one(ledger: DatabaseLedger, clock: SetClock) -> None:
+    older = ledger.row("k", result("older"))
+    clock.now += 1
+    ledger.put("k", result("newer"))
+    ledger.put_row(older)
+    found = ledger.get("k")
+    assert found is not None
+    assert found.output == "newer"
+
+
 def test_a_value_that_is_no_json_is_refused_and_nothing_is_kept(ledger: OpenLedger) -> None:
     assert claim(ledger)
     with pytest.raises(StoreError, match="cannot store the result of scripted") as caught:

@@ -222,6 +222,33 @@ def test_a_runtime_spools_answers_and_its_successor_pays_nothing(server: Postgre
     assert len(agent.requests) == 1
 
 
+def test_answers_of_a_known_outage_do_not_wait_for_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[str] = []
+    real = DatabaseLedger.put
+
+    def counted(ledger: DatabaseLedger, key: str, result: AgentResult) -> bool:
+        if ledger.database is database:
+            attempts.append(key)
+        return real(ledger, key, result)
+
+    monkeypatch.setattr(DatabaseLedger, "put", counted)
+    file = tmp_path / "codeloupe.sqlite3"
+    with SqliteDatabase(file, busy_timeout_seconds=0.1) as database:
+        ledger = SpooledLedger(DatabaseLedger(database), tmp_path, retry_seconds=3_600.0)
+        ledger.open()
+        lock = sqlite3.connect(file, isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        for number in range(3):
+            assert not ledger.put(f"key {number}", AgentResult(success=True, agent="scripted", output="paid for"))
+        assert attempts == ["key 0"]
+        lock.execute("ROLLBACK")
+        lock.close()
+        ledger.close()
+        assert (DatabaseLedger(database).count(), spooled_answers(database, tmp_path)) == (3, 0)
+
+
 def test_an_answer_that_a_locked_file_cannot_store_is_stored_beside_it(tmp_path: Path) -> None:
     def locked(_request: AgentRequest) -> Text:
         lock.execute("BEGIN IMMEDIATE")

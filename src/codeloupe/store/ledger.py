@@ -188,10 +188,12 @@ class DatabaseLedger:
 
     def put(self, key: str, result: AgentResult) -> bool:
         """Store a result durably, replace an earlier one, and end our claim, all in one transaction. Return True."""
-        self.put_row(self._row(key, result))
+        row = self.row(key, result)
+        self.database.persist(lambda: self._write_row(row))
         return True
 
-    def _row(self, key: str, result: AgentResult) -> LedgerRow:
+    def row(self, key: str, result: AgentResult) -> LedgerRow:
+        """Return the row of a result that is stored now. Raise StoreError if it is not valid JSON."""
         try:
             document = {**asdict(result), "usage": asdict(result.usage)}
             payload = pack(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
@@ -210,13 +212,16 @@ class DatabaseLedger:
 
     @persistent
     def put_row(self, row: LedgerRow) -> None:
-        """Do the same with a row, such as one from another ledger."""
+        """Store a row of the spool, and end our claim on its key. A newer row is not replaced."""
+        self._write_row(row, condition=" WHERE excluded.created_at >= results.created_at")
+
+    def _write_row(self, row: LedgerRow, *, condition: str = "") -> None:
         with self.database.writing(_lease_name(row.key)) as connection:
             connection.execute(
                 f"INSERT INTO results ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
                 " ON CONFLICT (key) DO UPDATE SET created_at = excluded.created_at,"
                 " size_bytes = excluded.size_bytes, agent = excluded.agent, model = excluded.model,"
-                " cost_usd = excluded.cost_usd, payload = excluded.payload",
+                f" cost_usd = excluded.cost_usd, payload = excluded.payload{condition}",
                 astuple(row),
             )
             release_lease(connection, _lease_name(row.key), self._claims.get(row.key, ""))

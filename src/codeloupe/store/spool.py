@@ -60,6 +60,7 @@ class SpooledLedger:
         self._lock = threading.Lock()
         self._was_used = False
         self._moved = 0
+        self._outage: StoreError | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = threading.Event()
 
@@ -95,15 +96,21 @@ class SpooledLedger:
 
     def put(self, key: str, result: AgentResult) -> bool:
         """Store a result durably. Return whether the database has it; otherwise it is in the spool."""
-        try:
-            # The caller waits for an answer that is already paid for, so this does not wait for the end of an outage.
-            with self._ledger.database.once():
-                self._ledger.put(key, result)
-        except StoreError as error:
-            self.spool.put(key, result)
-            self._report_outage(error)
-            return False
-        return True
+        # During an outage, answers go to the spool at once. Each attempt to use a locked file takes seconds.
+        outage = self._outage
+        if outage is None:
+            try:
+                # The caller waits for an answer that is already paid for, so this does not wait for the end of an
+                # outage.
+                with self._ledger.database.once():
+                    self._ledger.put(key, result)
+            except StoreError as error:
+                outage = error
+            else:
+                return True
+        self.spool.put(key, result)
+        self._report_outage(outage)
+        return False
 
     def close(self) -> None:
         """Stop emptying the spool in the background, after a last attempt. The next use begins again."""
@@ -145,6 +152,7 @@ class SpooledLedger:
 
     def _report_outage(self, error: StoreError) -> None:
         with self._lock:
+            self._outage = error
             since = datetime.now(UTC).astimezone()
             if isinstance(self.last_event, DatabaseUnreachable):
                 since = self.last_event.since
@@ -157,6 +165,7 @@ class SpooledLedger:
 
     def _report_end(self) -> None:
         with self._lock:
+            self._outage = None
             if self._moved or isinstance(self.last_event, DatabaseUnreachable):
                 self.last_event = DatabaseReachable(self._moved)
                 self._moved = 0
