@@ -74,6 +74,12 @@ def test_a_row_of_the_spool_does_not_replace_a_newer_one(ledger: DatabaseLedger,
     assert found.output == "newer"
 
 
+def test_a_stored_answer_ends_the_claim_of_any_process(ledger: DatabaseLedger) -> None:
+    assert claim(ledger)
+    DatabaseLedger(ledger.database).put("k", result())
+    assert not ledger.is_claimed("k")
+
+
 def test_a_value_that_is_no_json_is_refused_and_nothing_is_kept(ledger: OpenLedger) -> None:
     assert claim(ledger)
     with pytest.raises(StoreError, match="cannot store the result of scripted") as caught:

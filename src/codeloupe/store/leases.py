@@ -73,6 +73,11 @@ def renew_lease(connection: Connection, name: str, owner: str, *, now: float, se
     return renewed.rowcount > 0
 
 
+def end_lease(connection: Connection, name: str) -> None:
+    """Remove a lease, whoever holds it, because its purpose is fulfilled."""
+    connection.execute("DELETE FROM leases WHERE name = ?", (name,))
+
+
 def release_lease(connection: Connection, name: str, owner: str) -> None:
     """End a lease, unless it is another owner's by now."""
     connection.execute("DELETE FROM leases WHERE name = ? AND owner = ?", (name, owner))

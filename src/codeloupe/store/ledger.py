@@ -16,7 +16,15 @@ from msgspec.structs import asdict, astuple, replace
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentRequest, AgentResult, DatabaseReachable, DatabaseUnreachable
 from codeloupe.store.interface import Database, persistent
-from codeloupe.store.leases import check_seconds, read_lease, release_lease, remove_expired, renew_lease, take_lease
+from codeloupe.store.leases import (
+    check_seconds,
+    end_lease,
+    read_lease,
+    release_lease,
+    remove_expired,
+    renew_lease,
+    take_lease,
+)
 from codeloupe.store.maintenance import is_due
 from codeloupe.store.owner import Owner, this_process
 from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpack
@@ -224,7 +232,8 @@ class DatabaseLedger:
                 f" cost_usd = excluded.cost_usd, payload = excluded.payload{condition}",
                 astuple(row),
             )
-            release_lease(connection, _lease_name(row.key), self._claims.get(row.key, ""))
+            # A stored answer ends every claim, also that of a process that spooled it and died.
+            end_lease(connection, _lease_name(row.key))
         self._missed.discard(row.key)
         # The result is stored. Pruning that fails now is done by a later `put`.
         with suppress(StoreError):
