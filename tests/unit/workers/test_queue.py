@@ -158,6 +158,16 @@ def test_ten_pushes_are_one_review_of_the_newest_commit(queue: JobQueue) -> None
     )
 
 
+def test_clients_on_different_machines_share_a_job_of_a_pull_request(queue: JobQueue) -> None:
+    asked: set[int] = set()
+    for client in range(10):
+        request = replace(pull_request(head=f"h{client}"), work_tree=f"machine {client}")
+        asked.update(queue.ask(request, priority=Priority.PULL_REQUEST))
+    assert len(asked) == 1
+    (waiting,) = queue.list(states=[JobState.WAITING])
+    assert (waiting.job.head, waiting.job.work_tree) == ("h9", "machine 9")
+
+
 def test_a_request_for_the_commit_under_review_gets_the_running_job(queue: JobQueue) -> None:
     (first,) = queue.ask(pull_request(head="h"), priority=Priority.PERSON)
     take(queue)
