@@ -131,13 +131,12 @@ def seconds_after_deaths(deaths: int) -> float:
 
 
 def _has_successor(session: Session, row: _Row) -> bool:
-    """Return whether another job for the same pull request or run waits that is newer or has the same options."""
+    """Return whether another job waits that does the same."""
     if row.subject is None:
         return False
     found = session.execute(
-        "SELECT number FROM jobs WHERE subject = ? AND state = 'waiting' AND number <> ?"
-        " AND (number > ? OR options = ?)",
-        (row.subject, row.number, row.number, row.options),
+        "SELECT number FROM jobs WHERE subject = ? AND options = ? AND state = 'waiting' AND number <> ?",
+        (row.subject, row.options, row.number),
     ).fetchone()
     return found is not None
 

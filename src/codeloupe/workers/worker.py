@@ -350,7 +350,7 @@ class Worker:
         await self._wait(started, again_at=None, failures=started.failures, reason="")
 
     async def _wait(self, started: Started, *, again_at: float | None, failures: int, reason: str) -> None:
-        """Have a job delivered again, unless another job of its pull request or run waits."""
+        """Have a job delivered again, unless another job that does the same waits."""
         is_waiting = await self._rows.wait(started, again_at=again_at, failures=failures, reason=reason)
         if is_waiting:
             raise DeliverAgain(again_at)

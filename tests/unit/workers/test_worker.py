@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import pytest
+from msgspec.structs import replace
 from procrastinate import exceptions
 
 from codeloupe.errors import RevisionError, StoreError
@@ -439,6 +440,53 @@ def test_a_failed_job_makes_way_for_a_newer_one(queue: JobQueue) -> None:
     work_until(queue, execute, lambda: not queue.has_open_jobs())
     assert [record.state.value for record in queue.list()] == ["done", "cancelled"]
     assert queue.find(first).state is JobState.CANCELLED
+
+
+def _ask_twice(queue: JobQueue) -> tuple[int, int]:
+    """Ask for reviews of one pull request with different options; return the numbers of the jobs."""
+    (first,) = queue.ask(pull_request(head="h"), priority=Priority.PULL_REQUEST)
+    (second,) = queue.ask(replace(pull_request(head="h"), context="other"), priority=Priority.PULL_REQUEST)
+    return first, second
+
+
+def test_a_job_of_a_dead_worker_is_done_beside_one_with_other_options(queue: JobQueue) -> None:
+    numbers = _ask_twice(queue)
+    take(queue)
+    work_until(queue, succeed, lambda: not queue.has_open_jobs(), timing=QUICK)
+    assert states(queue, *numbers) == ["done", "done"]
+
+
+def test_a_stopped_job_is_resumed_although_one_with_other_options_waits(queue: JobQueue) -> None:
+    numbers = _ask_twice(queue)
+    began: list[str] = []
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        began.append(job.context)
+        await asyncio.Event().wait()
+        return DONE
+
+    work_until(queue, execute, lambda: began, grace_seconds=0.0)
+    assert states(queue, *numbers) == ["waiting", "waiting"]
+    work(queue, succeed)
+    assert states(queue, *numbers) == ["done", "done"]
+
+
+def test_a_failed_job_is_retried_although_one_with_other_options_waits(queue: JobQueue) -> None:
+    numbers = _ask_twice(queue)
+    has_failed = False
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        nonlocal has_failed
+        if has_failed:
+            return DONE
+        has_failed = True
+        raise JobFailed("the service is overloaded", retryable=True)
+
+    work(queue, execute)
+    assert states(queue, *numbers) == ["waiting", "waiting"]
+    _make_due(queue)
+    work(queue, execute)
+    assert states(queue, *numbers) == ["done", "done"]
 
 
 def test_until_idle_does_all_jobs_and_stops_none(queue: JobQueue) -> None:
