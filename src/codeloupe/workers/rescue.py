@@ -127,7 +127,8 @@ def _redeliver(session: Session, row: _Row, rescued: Rescued, *, now: float) -> 
 
 def seconds_after_deaths(deaths: int) -> float:
     """Return how long to wait before the next attempt of a job that has died so often."""
-    return min(2.0 ** (deaths - 2), _LONGEST_WAIT_SECONDS)
+    doublings = min(deaths - 2, 10)
+    return min(2.0**doublings, _LONGEST_WAIT_SECONDS)
 
 
 def _has_successor(session: Session, row: _Row) -> bool:

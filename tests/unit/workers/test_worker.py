@@ -28,7 +28,7 @@ from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.failures import JobFailed, JobPaused
 from codeloupe.workers.jobs import WAITING_FOR_QUOTA, Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
-from codeloupe.workers.rescue import MOST_DEATHS
+from codeloupe.workers.rescue import MOST_DEATHS, seconds_after_deaths
 from codeloupe.workers.worker import Execute, Report, Worker
 from tests.unit.workers.test_queue import commits, pull_request, run, take
 
@@ -538,14 +538,18 @@ def test_a_job_whose_end_can_never_be_stored_is_not_repeated_without_end(queue: 
     for _ in range(MOST_DEATHS + 3):
         work(queue, execute)
         _make_due(queue)
-    assert attempts == MOST_DEATHS + 1
-    assert queue.database.select("SELECT count(*) FROM procrastinate_jobs") == [(0,)]
-    # When the cause is gone, the job ends with its worker's process.
+    assert (states(queue, number), attempts) == (["running"], MOST_DEATHS + 1)
+    # When the cause is gone, the next delivery ends the job.
     queue.database.change("ALTER TABLE jobs DROP CONSTRAINT no_end")
-    queue.database.change("UPDATE jobs SET owner = ?", (GONE,))
-    work_until(queue, execute, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    work(queue, execute)
     assert states(queue, number) == ["dead"]
+    assert "could not be stored" in queue.find(number).reason
+    assert queue.database.select("SELECT count(*) FROM procrastinate_jobs") == [(0,)]
     assert attempts == MOST_DEATHS + 1
+
+
+def test_the_wait_after_deaths_grows_up_to_five_minutes() -> None:
+    assert [seconds_after_deaths(deaths) for deaths in (4, 5, 11, 5000)] == [4.0, 8.0, 300.0, 300.0]
 
 
 def test_a_job_that_fails_while_it_is_cancelled_stays_cancelled(queue: JobQueue) -> None:
