@@ -246,9 +246,9 @@ class JobQueue:
 
     def _retry(self, condition: str, value: object) -> int:
         with self.database.writing(ADDING) as session:
-            subjects = f"SELECT subject FROM jobs WHERE {condition} AND {_FAILED}"  # noqa: S608 - our words
+            failed = f"SELECT subject, options FROM jobs WHERE {condition} AND {_FAILED}"  # noqa: S608 - our words
             waiting = session.execute(
-                f"SELECT number FROM jobs WHERE state = 'waiting' AND subject IN ({subjects})",  # noqa: S608 - our words
+                f"SELECT number FROM jobs WHERE state = 'waiting' AND (subject, options) IN ({failed})",  # noqa: S608 - our words
                 (value,),
             ).fetchone()
             if waiting is not None:

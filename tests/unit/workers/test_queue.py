@@ -223,6 +223,13 @@ def test_a_job_is_not_retried_while_another_one_does_the_same(queue: JobQueue) -
         queue.retry(first)
 
 
+def test_a_job_is_retried_while_one_with_other_options_waits(queue: JobQueue) -> None:
+    (first,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    queue.cancel(first)
+    queue.ask(replace(pull_request(), context="other"), priority=Priority.PERSON)
+    assert queue.retry(first).state is JobState.WAITING
+
+
 def test_an_old_delivery_of_a_job_does_nothing(queue: JobQueue) -> None:
     (number,) = queue.ask(pull_request(), priority=Priority.PULL_REQUEST)
     take(queue, starts=False)
