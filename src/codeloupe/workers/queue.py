@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.agent import Priority
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.store.postgres_connection import Session, is_conflict
+from codeloupe.store.postgres_connection import Session, is_duplicate
 from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.store.queue_schema import prepare_queue
 from codeloupe.workers.deliveries import DeliveryRequest, as_time, create_deliveries, deliver, withdraw
@@ -42,6 +42,7 @@ _OPEN = "state IN ('waiting', 'running')"
 _FAILED = "state IN ('dead', 'cancelled')"
 # A statement may have 65,535 values.
 _ROWS_AT_ONCE = 1000
+_MOST_CONFLICTS = 10
 _LIST = "`codeloupe jobs list` lists the jobs"
 _NEWER_COMMIT = "a newer commit was pushed to this pull request"
 
@@ -171,11 +172,13 @@ class JobQueue:
 
     def _repeated(self, step: Callable[[], _Answer]) -> _Answer:
         """Run a step again if a worker has returned a job with the same subject and options to the queue meanwhile."""
+        conflicts = 0
         while True:
             try:
                 return self.database.persist(step)
             except StoreError as error:
-                if not is_conflict(error.__cause__):
+                conflicts += 1
+                if conflicts == _MOST_CONFLICTS or not is_duplicate(error.__cause__):
                     raise
 
     def _ask_or_share(self, job: Job) -> int:

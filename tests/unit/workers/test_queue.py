@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from procrastinate.jobs import Job as Delivery
 from procrastinate.manager import JobManager
 
-from codeloupe.errors import UsageError
+from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.agent import Priority
 from codeloupe.model.sweep import SweepPart
 from codeloupe.store.postgres import PostgresDatabase
@@ -337,6 +337,31 @@ def test_a_job_returned_while_its_request_is_repeated_is_shared(
     monkeypatch.setattr(queue_module, "_open_jobs", find_and_return)
     assert queue.ask(pull_request(head="b"), priority=Priority.PULL_REQUEST) == (first,)
     assert [(record.job_id, record.job.head) for record in queue.list(states=[JobState.WAITING])] == [(first, "b")]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "most_attempts"),
+    [("CHECK (number < 2)", 1), ("UNIQUE (tenant)", 10)],
+    ids=["an error that is no conflict", "a lasting conflict"],
+)
+def test_a_request_that_cannot_be_stored_ends_with_the_error(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch, constraint: LiteralString, most_attempts: int
+) -> None:
+    queue.ask(pull_request(1), priority=Priority.PERSON)
+    queue.database.change(f"ALTER TABLE jobs ADD CONSTRAINT odd {constraint}")
+    attempts: list[Job] = []
+    find = queue_module._open_jobs
+
+    def counted(session: Session, job: Job, state: JobState) -> list[JobRecord]:
+        if state is JobState.WAITING:
+            attempts.append(job)
+            assert len(attempts) <= most_attempts
+        return find(session, job, state)
+
+    monkeypatch.setattr(queue_module, "_open_jobs", counted)
+    with pytest.raises(StoreError, match="odd"):
+        queue.ask(pull_request(2), priority=Priority.PERSON)
+    assert len(attempts) == most_attempts
 
 
 def test_a_job_makes_way_for_a_request_that_comes_while_it_returns(queue: JobQueue) -> None:
