@@ -64,7 +64,8 @@ class JobQueue:
         """Add jobs of one team and repository, all or none; return their numbers.
 
         At most one job of a pull request or run waits with the same options. If there is one, it reviews the newest
-        commit. A running job for an older commit of the pull request is cancelled.
+        commit, and its team remains the one that asked first. A running job for an older commit of the pull request is
+        cancelled.
         """
         if not jobs:
             return ()
@@ -199,15 +200,16 @@ class JobQueue:
     def _take_over(self, session: Session, waiting: JobRecord, job: Job) -> bool:
         """Let a waiting job do a new request, without its earlier failures; False if it has started meanwhile."""
         priority = min(waiting.priority, job.priority)
+        shared = replace(job, priority=priority, tenant=waiting.job.tenant)
         rows = session.execute(
             "UPDATE jobs SET request = ?, again_at = NULL, failures = 0, deaths = 0, reason = ''"  # noqa: S608 - our words
             f" WHERE number = ? AND state = 'waiting' RETURNING delivery, {_FOR_DELIVERY}",
-            (as_json(replace(job, priority=priority)), waiting.job_id),
+            (as_json(shared), waiting.job_id),
         ).fetchall()
         for delivery, *columns in rows:
             wanted = DeliveryRequest(*columns)
             if priority < waiting.priority:
-                (rank,) = find_ranks(session, replace(job, priority=priority), 1)
+                (rank,) = find_ranks(session, shared, 1)
                 wanted = replace(wanted, priority=priority, rank=rank)
             elif waiting.again_at is None:
                 break

@@ -319,6 +319,14 @@ def test_a_waiting_job_is_shared_only_by_requests_with_the_same_options(queue: J
     assert queue.find(first).job.head == newer.head
 
 
+def test_a_shared_job_remains_a_job_of_the_team_that_asked_first(queue: JobQueue) -> None:
+    (number,) = queue.ask(replace(pull_request(), tenant="a"), priority=Priority.PULL_REQUEST)
+    assert queue.ask(replace(pull_request(), tenant="b"), priority=Priority.PERSON) == (number,)
+    found = queue.find(number)
+    assert (found.job.tenant, found.priority) == ("a", Priority.PERSON)
+    assert queue.database.select("SELECT tenant FROM jobs") == [("a",)]
+
+
 def test_a_job_returned_while_its_request_is_repeated_is_shared(
     queue: JobQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
