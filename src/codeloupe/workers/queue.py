@@ -22,7 +22,7 @@ from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.store.queue_schema import prepare_queue
 from codeloupe.workers.deliveries import DeliveryRequest, as_time, create_deliveries, deliver, withdraw
 from codeloupe.workers.jobs import Job, JobKind, JobRecord, JobState, Outcome, Progress, as_json
-from codeloupe.workers.ranks import find_ranks
+from codeloupe.workers.ranks import Asked, find_ranks
 
 _Answer = TypeVar("_Answer")
 # The lock under which jobs are added, and returned to the queue.
@@ -45,6 +45,14 @@ _ROWS_AT_ONCE = 1000
 _MOST_CONFLICTS = 10
 _LIST = "`codeloupe jobs list` lists the jobs"
 _NEWER_COMMIT = "a newer commit was pushed to this pull request"
+# A retried job has the place and the attempts of a new one.
+_RETRY = f"""
+UPDATE jobs SET state = 'waiting', rank = given.rank, attempts = 0, failures = 0, deaths = 0, reason = '',
+    outcome = NULL, started_at = NULL, ended_at = NULL
+FROM unnest(?::bigint[], ?::bigint[]) AS given (number, rank)
+WHERE jobs.number = given.number AND {_FAILED}
+RETURNING jobs.number, queue, priority, jobs.rank, subject
+"""  # noqa: S608 - our words
 
 
 class JobQueue:
@@ -209,7 +217,7 @@ class JobQueue:
         for delivery, *columns in rows:
             wanted = DeliveryRequest(*columns)
             if priority < waiting.priority:
-                (rank,) = find_ranks(session, shared, 1)
+                (rank,) = find_ranks(session, _asked(shared), 1)
                 wanted = replace(wanted, priority=priority, rank=rank)
             elif waiting.again_at is None:
                 break
@@ -222,7 +230,7 @@ class JobQueue:
         return bool(rows)
 
     def _add(self, session: Session, jobs: Sequence[Job]) -> tuple[int, ...]:
-        ranks = find_ranks(session, jobs[0], len(jobs))
+        ranks = find_ranks(session, _asked(jobs[0]), len(jobs))
         rows = session.execute(f"SELECT {_NEXT_NUMBER} FROM generate_series(1, ?)", (len(jobs),)).fetchall()  # noqa: S608 - our words
         numbers = [number for (number,) in rows]
         now = self.database.clock()
@@ -259,11 +267,17 @@ class JobQueue:
             if waiting is not None:
                 message = f"the job {waiting[0]}, which does the same, is already waiting"
                 raise UsageError(message, hint=f"`codeloupe jobs watch {waiting[0]}` follows it")
-            rows = session.execute(
-                "UPDATE jobs SET state = 'waiting', failures = 0, deaths = 0, reason = '', outcome = NULL,"  # noqa: S608 - our words
-                f" started_at = NULL, ended_at = NULL WHERE {condition} AND {_FAILED} RETURNING {_FOR_DELIVERY}",
+            found = session.execute(
+                "SELECT number, queue, priority, tenant, repository FROM jobs"  # noqa: S608 - our words
+                f" WHERE {condition} AND {_FAILED} ORDER BY rank",
                 (value,),
             ).fetchall()
+            if not found:
+                return 0
+            # The jobs of a sweep have the same team and repository.
+            ranks = find_ranks(session, Asked(*found[0][1:]), len(found))
+            numbers = [row[0] for row in found]
+            rows = session.execute(_RETRY, (numbers, list(ranks))).fetchall()
             deliver(session, [DeliveryRequest(*row) for row in rows])
         return len(rows)
 
@@ -290,6 +304,10 @@ def _is_answered_by(job: Job, running: JobRecord) -> bool:
 def _is_outdated(running: JobRecord, job: Job) -> bool:
     """Return whether a running review is about an older commit of its pull request."""
     return job.pull_request is not None and (not job.head or running.job.head != job.head)
+
+
+def _asked(job: Job) -> Asked:
+    return Asked(job.kind.queue, job.priority.value, job.tenant, job.repository)
 
 
 def _delivery_of(job: Job, number: int, rank: int) -> DeliveryRequest:

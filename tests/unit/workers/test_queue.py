@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, LiteralString
 
 import pytest
@@ -113,7 +114,7 @@ def test_a_late_small_sweep_takes_turns_with_an_earlier_large_one(queue: JobQueu
     queue.ask(*commits("large", 40), priority=Priority.SWEEP)
     assert take(queue, 10) == [f"large{n}" for n in range(10)]
     queue.ask(*commits("small", 3, tenant="another team"), priority=Priority.SWEEP)
-    assert take(queue, 7) == ["large10", "large11", "small0", "large12", "small1", "large13", "small2"]
+    assert take(queue, 7) == ["large10", "small0", "large11", "small1", "large12", "small2", "large13"]
 
 
 def test_repositories_of_a_team_take_turns(queue: JobQueue) -> None:
@@ -142,6 +143,67 @@ def test_a_job_that_waits_for_a_retry_does_not_let_new_jobs_overtake(queue: JobQ
     assert len(take(queue, 11)) == 11
     queue.ask(*commits("c", 1), priority=Priority.SWEEP)
     assert take(queue, 3)[0] == "b10"
+
+
+def _reviews(team: str, count: int, *, first: int = 1) -> list[Job]:
+    numbers = range(first, first + count)
+    return [replace(pull_request(number, head="h", repository=team), tenant=team) for number in numbers]
+
+
+def _ask_each(queue: JobQueue, jobs: list[Job]) -> None:
+    for job in jobs:
+        queue.ask(job, priority=Priority.PERSON)
+
+
+def _is_in_turns(taken: list[str]) -> bool:
+    """Return whether two teams, whose names are the first letters, take turns."""
+    return all(before[0] != after[0] for before, after in pairwise(taken))
+
+
+def test_teams_take_turns_while_a_job_waits_that_no_worker_serves(queue: JobQueue) -> None:
+    _ask_each(queue, [run(), *_reviews("A", 30)])
+    take(queue, 20, queues=["reviews"])
+    _ask_each(queue, _reviews("B", 6))
+    assert _is_in_turns(take(queue, 12, queues=["reviews"]))
+
+
+def test_teams_take_turns_while_a_job_waits_for_one_of_its_pull_request(queue: JobQueue) -> None:
+    (running,) = _reviews("C", 1)
+    _ask_each(queue, [running])
+    take(queue)
+    _ask_each(queue, [replace(running, context="other"), *_reviews("A", 30)])
+    take(queue, 20)
+    _ask_each(queue, _reviews("B", 6))
+    assert _is_in_turns(take(queue, 12))
+
+
+def test_a_retried_job_has_the_place_of_a_new_one(queue: JobQueue) -> None:
+    numbers = queue.ask(*commits("A", 30, tenant="A"), priority=Priority.SWEEP)
+    queue.cancel(numbers[0])
+    take(queue, 20)
+    queue.retry(numbers[0])
+    queue.ask(*commits("B", 6, tenant="B"), priority=Priority.SWEEP)
+    taken = take(queue, 16)
+    assert _is_in_turns(taken[:12])
+    assert taken[-1] == "A0"
+
+
+def test_teams_take_turns_after_a_sweep_is_retried(queue: JobQueue) -> None:
+    queue.ask(*commits("A", 10, tenant="A", sweep_id="a" * 32), priority=Priority.SWEEP)
+    queue.cancel_sweep("a" * 32)
+    queue.ask(*commits("B", 20, tenant="B", sweep_id="b" * 32), priority=Priority.SWEEP)
+    take(queue, 10)
+    queue.retry_sweep("a" * 32)
+    assert _is_in_turns(take(queue, 20))
+
+
+def test_a_job_that_waits_for_a_quota_starts_before_a_later_sweep(queue: JobQueue) -> None:
+    *_, last = queue.ask(*commits("A", 10, tenant="A"), priority=Priority.SWEEP)
+    take(queue, 9)
+    # It returns to the queue with its rank, as after a pause.
+    queue.database.change("UPDATE jobs SET attempts = 1 WHERE number = ?", (last,))
+    queue.ask(*commits("B", 20, tenant="B"), priority=Priority.SWEEP)
+    assert take(queue) == ["A9"]
 
 
 def test_ten_pushes_are_one_review_of_the_newest_commit(queue: JobQueue) -> None:
