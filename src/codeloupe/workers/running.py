@@ -34,7 +34,7 @@ UPDATE jobs SET state = %(state)s, ended_at = %(now)s, outcome = %(outcome)s, re
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
 """
-# Of the jobs with the same subject and options, one waits at most.
+# At most one job with the same subject and options waits.
 _MAKE_WAY = """
 UPDATE jobs SET state = 'cancelled', ended_at = %(now)s, again_at = NULL, reason = %(reason)s
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running') AND EXISTS (
