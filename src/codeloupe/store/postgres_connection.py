@@ -102,6 +102,11 @@ def is_refusal(error: BaseException | None) -> bool:
     return isinstance(error, pg.RaiseException)
 
 
+def is_duplicate(error: BaseException | None) -> bool:
+    """Return whether a row has a value that must be unique, and that another row has."""
+    return isinstance(error, pg.UniqueViolation)
+
+
 def is_conflict(error: BaseException | None) -> bool:
     """Return whether a row conflicted with another one, or referred to one that no longer exists."""
     return isinstance(error, psycopg.IntegrityError)

@@ -79,14 +79,22 @@ class Job(Struct, frozen=True, kw_only=True):
     def options(self) -> str | None:
         """Return a digest that is the same for requests that may share a waiting job, or None without a subject.
 
-        Clients, teams, priorities and commits do not matter. The newest request counts for a run, because all of them
-        continue the same run.
+        The client, its work tree, its team, the priority and the commit do not matter. The newest request counts for a
+        run, because all of them continue the same run.
         """
         if self.subject is None:
             return None
         if self.run_id is not None:
             return ""
-        shared = replace(self, head="", priority=Priority.PERSON, tenant="", description="", fresh_since=None)
+        shared = replace(
+            self,
+            priority=Priority.PERSON,
+            tenant="",
+            description="",
+            head="",
+            work_tree="",
+            fresh_since=None,
+        )
         return hashlib.sha256(as_json(shared)).hexdigest()
 
 

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.agent import Priority
 from codeloupe.store.postgres import PostgresDatabase
-from codeloupe.store.postgres_connection import Session, is_conflict
+from codeloupe.store.postgres_connection import Session, is_duplicate
 from codeloupe.store.processes import Processes, WorkerRecord
 from codeloupe.store.queue_schema import prepare_queue
 from codeloupe.workers.deliveries import DeliveryRequest, as_time, create_deliveries, deliver, withdraw
 from codeloupe.workers.jobs import Job, JobKind, JobRecord, JobState, Outcome, Progress, as_json
-from codeloupe.workers.ranks import find_ranks
+from codeloupe.workers.ranks import Asked, find_ranks
 
 _Answer = TypeVar("_Answer")
 # The lock under which jobs are added, and returned to the queue.
@@ -42,8 +42,17 @@ _OPEN = "state IN ('waiting', 'running')"
 _FAILED = "state IN ('dead', 'cancelled')"
 # A statement may have 65,535 values.
 _ROWS_AT_ONCE = 1000
+_MOST_CONFLICTS = 10
 _LIST = "`codeloupe jobs list` lists the jobs"
 _NEWER_COMMIT = "a newer commit was pushed to this pull request"
+# A retried job has the place and the attempts of a new one.
+_RETRY = f"""
+UPDATE jobs SET state = 'waiting', rank = given.rank, attempts = 0, failures = 0, deaths = 0, reason = '',
+    outcome = NULL, started_at = NULL, ended_at = NULL
+FROM unnest(?::bigint[], ?::bigint[]) AS given (number, rank)
+WHERE jobs.number = given.number AND {_FAILED}
+RETURNING jobs.number, queue, priority, jobs.rank, subject
+"""  # noqa: S608 - our words
 
 
 class JobQueue:
@@ -63,7 +72,8 @@ class JobQueue:
         """Add jobs of one team and repository, all or none; return their numbers.
 
         At most one job of a pull request or run waits with the same options. If there is one, it reviews the newest
-        commit. A running job for an older commit of the pull request is cancelled.
+        commit, and its team remains the one that asked first. A running job for an older commit of the pull request is
+        cancelled.
         """
         if not jobs:
             return ()
@@ -171,11 +181,13 @@ class JobQueue:
 
     def _repeated(self, step: Callable[[], _Answer]) -> _Answer:
         """Run a step again if a worker has returned a job with the same subject and options to the queue meanwhile."""
+        conflicts = 0
         while True:
             try:
                 return self.database.persist(step)
             except StoreError as error:
-                if not is_conflict(error.__cause__):
+                conflicts += 1
+                if conflicts == _MOST_CONFLICTS or not is_duplicate(error.__cause__):
                     raise
 
     def _ask_or_share(self, job: Job) -> int:
@@ -196,15 +208,16 @@ class JobQueue:
     def _take_over(self, session: Session, waiting: JobRecord, job: Job) -> bool:
         """Let a waiting job do a new request, without its earlier failures; False if it has started meanwhile."""
         priority = min(waiting.priority, job.priority)
+        shared = replace(job, priority=priority, tenant=waiting.job.tenant)
         rows = session.execute(
             "UPDATE jobs SET request = ?, again_at = NULL, failures = 0, deaths = 0, reason = ''"  # noqa: S608 - our words
             f" WHERE number = ? AND state = 'waiting' RETURNING delivery, {_FOR_DELIVERY}",
-            (as_json(replace(job, priority=priority)), waiting.job_id),
+            (as_json(shared), waiting.job_id),
         ).fetchall()
         for delivery, *columns in rows:
             wanted = DeliveryRequest(*columns)
             if priority < waiting.priority:
-                (rank,) = find_ranks(session, replace(job, priority=priority), 1)
+                (rank,) = find_ranks(session, _asked(shared), 1)
                 wanted = replace(wanted, priority=priority, rank=rank)
             elif waiting.again_at is None:
                 break
@@ -217,7 +230,7 @@ class JobQueue:
         return bool(rows)
 
     def _add(self, session: Session, jobs: Sequence[Job]) -> tuple[int, ...]:
-        ranks = find_ranks(session, jobs[0], len(jobs))
+        ranks = find_ranks(session, _asked(jobs[0]), len(jobs))
         rows = session.execute(f"SELECT {_NEXT_NUMBER} FROM generate_series(1, ?)", (len(jobs),)).fetchall()  # noqa: S608 - our words
         numbers = [number for (number,) in rows]
         now = self.database.clock()
@@ -246,19 +259,25 @@ class JobQueue:
 
     def _retry(self, condition: str, value: object) -> int:
         with self.database.writing(ADDING) as session:
-            subjects = f"SELECT subject FROM jobs WHERE {condition} AND {_FAILED}"  # noqa: S608 - our words
+            failed = f"SELECT subject, options FROM jobs WHERE {condition} AND {_FAILED}"  # noqa: S608 - our words
             waiting = session.execute(
-                f"SELECT number FROM jobs WHERE state = 'waiting' AND subject IN ({subjects})",  # noqa: S608 - our words
+                f"SELECT number FROM jobs WHERE state = 'waiting' AND (subject, options) IN ({failed})",  # noqa: S608 - our words
                 (value,),
             ).fetchone()
             if waiting is not None:
                 message = f"the job {waiting[0]}, which does the same, is already waiting"
                 raise UsageError(message, hint=f"`codeloupe jobs watch {waiting[0]}` follows it")
-            rows = session.execute(
-                "UPDATE jobs SET state = 'waiting', failures = 0, deaths = 0, reason = '', outcome = NULL,"  # noqa: S608 - our words
-                f" started_at = NULL, ended_at = NULL WHERE {condition} AND {_FAILED} RETURNING {_FOR_DELIVERY}",
+            found = session.execute(
+                "SELECT number, queue, priority, tenant, repository FROM jobs"  # noqa: S608 - our words
+                f" WHERE {condition} AND {_FAILED} ORDER BY rank",
                 (value,),
             ).fetchall()
+            if not found:
+                return 0
+            # The jobs of a sweep have the same team and repository.
+            ranks = find_ranks(session, Asked(*found[0][1:]), len(found))
+            numbers = [row[0] for row in found]
+            rows = session.execute(_RETRY, (numbers, list(ranks))).fetchall()
             deliver(session, [DeliveryRequest(*row) for row in rows])
         return len(rows)
 
@@ -285,6 +304,10 @@ def _is_answered_by(job: Job, running: JobRecord) -> bool:
 def _is_outdated(running: JobRecord, job: Job) -> bool:
     """Return whether a running review is about an older commit of its pull request."""
     return job.pull_request is not None and (not job.head or running.job.head != job.head)
+
+
+def _asked(job: Job) -> Asked:
+    return Asked(job.kind.queue, job.priority.value, job.tenant, job.repository)
 
 
 def _delivery_of(job: Job, number: int, rank: int) -> DeliveryRequest:

@@ -1,20 +1,22 @@
 """The order of the jobs of one priority: teams take turns, and so do the repositories of a team.
 
-The lowest rank starts first. The jobs of a team have one rank each, and other teams use the same ranks, so each team
-has as many turns as any other one. New jobs of a repository change places with waiting jobs of the team's other
-repositories, which get the next free ranks of the team. So a request changes about as many jobs as it adds, however
-many are waiting.
+The lowest rank starts first. New jobs get ranks above the highest one that was started. The jobs of a team have one
+rank each, and other teams use the same ranks, so each team has as many turns as any other one. New jobs of a repository
+change places with waiting jobs of the team's other repositories, which get the next free ranks of the team. So a
+request changes about as many jobs as it adds, however many are waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from codeloupe.store.postgres_connection import Session
 from codeloupe.workers.deliveries import DeliveryRequest, deliver, withdraw
-from codeloupe.workers.jobs import Job
 
-# A job that was started before keeps its rank, which is no measure for new jobs.
+_HIGHEST_STARTED = "SELECT max(rank) FROM jobs WHERE queue = ? AND priority = ? AND attempts > 0"
+# A job that was started before keeps its rank.
 _NEW = "FROM jobs WHERE state = 'waiting' AND attempts = 0 AND priority = ?"
 # The last rank of each repository of a team. Each step reads one row from the index.
 _LAST_RANKS = f"""
@@ -38,23 +40,32 @@ RETURNING delivery, jobs.number, queue, priority, jobs.rank, subject
 """
 
 
-def find_ranks(session: Session, job: Job, count: int) -> Sequence[int]:
-    """Return the ranks of so many new jobs like this one, and move jobs of other repositories of its team.
+class Asked(Struct, frozen=True):
+    """The properties of new jobs that decide their ranks."""
+
+    queue: str
+    priority: int
+    tenant: str
+    repository: str
+
+
+def find_ranks(session: Session, asked: Asked, count: int) -> Sequence[int]:
+    """Return the ranks of so many new jobs, and move jobs of other repositories of their team.
 
     The caller holds the lock under which jobs are added.
     """
     # Without statistics, as after a large sweep was added, Postgres would sort all waiting jobs.
     session.execute("SET LOCAL enable_sort TO off")
     session.execute("SET LOCAL enable_bitmapscan TO off")
-    (lowest,) = session.execute(f"SELECT min(rank) {_NEW}", (job.priority,)).fetchone()
-    team = (job.priority, job.tenant)
+    (started,) = session.execute(_HIGHEST_STARTED, (asked.queue, asked.priority)).fetchone()
+    team = (asked.priority, asked.tenant)
     others = dict(session.execute(_LAST_RANKS, team + team).fetchall())
-    first = max(lowest or 0, others.pop(job.repository, 0))
+    first = max(started or 0, others.pop(asked.repository, 0))
     last = max([first, *others.values()])
     free = range(last + 1, last + 1 + count)
     if not others:
         return free
-    found = session.execute(_OTHERS, (*team, job.repository, first, last, count * len(others))).fetchall()
+    found = session.execute(_OTHERS, (*team, asked.repository, first, last, count * len(others))).fetchall()
     return _change_places(session, {rank: number for number, rank in found}, free, turns=len(others))
 
 

@@ -127,17 +127,17 @@ def _redeliver(session: Session, row: _Row, rescued: Rescued, *, now: float) -> 
 
 def seconds_after_deaths(deaths: int) -> float:
     """Return how long to wait before the next attempt of a job that has died so often."""
-    return min(2.0 ** (deaths - 2), _LONGEST_WAIT_SECONDS)
+    doublings = min(deaths - 2, 10)
+    return min(2.0**doublings, _LONGEST_WAIT_SECONDS)
 
 
 def _has_successor(session: Session, row: _Row) -> bool:
-    """Return whether another job for the same pull request or run waits that is newer or has the same options."""
+    """Return whether another job waits that does the same."""
     if row.subject is None:
         return False
     found = session.execute(
-        "SELECT number FROM jobs WHERE subject = ? AND state = 'waiting' AND number <> ?"
-        " AND (number > ? OR options = ?)",
-        (row.subject, row.number, row.number, row.options),
+        "SELECT number FROM jobs WHERE subject = ? AND options = ? AND state = 'waiting' AND number <> ?",
+        (row.subject, row.options, row.number),
     ).fetchone()
     return found is not None
 

@@ -34,13 +34,13 @@ UPDATE jobs SET state = %(state)s, ended_at = %(now)s, outcome = %(outcome)s, re
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running')
 """
-# A delivery that waits would block a newer job of its pull request or run.
+# At most one job with the same subject and options waits.
 _MAKE_WAY = """
 UPDATE jobs SET state = 'cancelled', ended_at = %(now)s, again_at = NULL, reason = %(reason)s
 WHERE number = %(number)s AND delivery = %(delivery)s AND state IN ('waiting', 'running') AND EXISTS (
     SELECT 1 FROM jobs AS other
-    WHERE other.subject = jobs.subject AND other.state = 'waiting' AND other.number <> jobs.number
-        AND (other.number > jobs.number OR other.options = jobs.options)
+    WHERE other.subject = jobs.subject AND other.options = jobs.options AND other.state = 'waiting'
+        AND other.number <> jobs.number
 )
 """
 _WAIT = """
@@ -55,7 +55,7 @@ FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unsynced
 WHERE number = %(number)s AND delivery = %(delivery)s AND state = 'running'
 """
 _REMOVE_WORKER = "DELETE FROM processes WHERE owner = %(owner)s"
-HAS_SUCCESSOR = "another job for the same pull request or run is waiting"
+HAS_SUCCESSOR = "another job, which does the same, is waiting"
 
 
 class Started(Struct, frozen=True):
@@ -109,7 +109,7 @@ class RunningJobs:
         )
 
     async def wait(self, job: Started, *, again_at: float | None, failures: int, reason: str) -> bool:
-        """Let a job wait for its next attempt; False if it ends, for another job of its pull request or run waits."""
+        """Let a job wait for its next attempt; False if it ends, because another job that does the same waits."""
         while True:
             await self._connector.execute_query_async(
                 _MAKE_WAY,
@@ -118,7 +118,7 @@ class RunningJobs:
                 now=self._database.clock(),
                 reason=HAS_SUCCESSOR,
             )
-            # A request with the same options that has come meanwhile is a conflict, and then this job makes way.
+            # A request for the same that has come meanwhile is a conflict, and then this job makes way.
             with suppress(exceptions.UniqueViolation):
                 waiting = await self._connector.execute_query_all_async(
                     _WAIT,

@@ -307,8 +307,8 @@ class Worker:
     async def _end_unstored(self, started: Started | None, error: Exception) -> None:
         """End a job as dead because its state could not be stored. After an outage, it is delivered again instead.
 
-        It is also delivered again if its end cannot be stored either. The next start counts that as a death, and after
-        too many of them nothing more is delivered.
+        It is also delivered again, ever later, if its end cannot be stored either. The next start counts that as a
+        death. After too many of them, the job is not executed any more, and a start only tries to store its end.
         """
         if started is None:
             raise DeliverAgain(self._database.clock() + _UNSTORED_SECONDS) from error
@@ -319,9 +319,8 @@ class Worker:
             with suppress(exceptions.ConnectorException):
                 await self._bury(started, f"its state could not be stored: {reason_of(cause)}")
                 return
-        if started.deaths <= MOST_DEATHS:
-            seconds = max(seconds_after_deaths(started.deaths), _UNSTORED_SECONDS)
-            raise DeliverAgain(self._database.clock() + seconds) from error
+        seconds = max(seconds_after_deaths(started.deaths), _UNSTORED_SECONDS)
+        raise DeliverAgain(self._database.clock() + seconds) from error
 
     async def _bury(self, started: Started, reason: str) -> None:
         """End a job as dead, without a result."""
@@ -370,7 +369,7 @@ class Worker:
         await self._wait(started, again_at=None, failures=started.failures, reason="")
 
     async def _wait(self, started: Started, *, again_at: float | None, failures: int, reason: str) -> None:
-        """Have a job delivered again, unless another job of its pull request or run waits."""
+        """Have a job delivered again, unless another job that does the same waits."""
         is_waiting = await self._rows.wait(started, again_at=again_at, failures=failures, reason=reason)
         if is_waiting:
             raise DeliverAgain(again_at)

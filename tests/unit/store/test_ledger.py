@@ -72,7 +72,6 @@ class TestOwners:
         assert not ledger.claim("k", lease_seconds=60)
         ledger.release("k")
         ledger.renew("k", lease_seconds=600)
-        ledger.put("k", result())
         assert ledger.is_claimed("k")
         clock.now += 61
         assert not ledger.is_claimed("k")

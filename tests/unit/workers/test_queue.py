@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, LiteralString
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from procrastinate.jobs import Job as Delivery
 from procrastinate.manager import JobManager
 
-from codeloupe.errors import UsageError
+from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.agent import Priority
 from codeloupe.model.sweep import SweepPart
 from codeloupe.store.postgres import PostgresDatabase
@@ -113,7 +114,7 @@ def test_a_late_small_sweep_takes_turns_with_an_earlier_large_one(queue: JobQueu
     queue.ask(*commits("large", 40), priority=Priority.SWEEP)
     assert take(queue, 10) == [f"large{n}" for n in range(10)]
     queue.ask(*commits("small", 3, tenant="another team"), priority=Priority.SWEEP)
-    assert take(queue, 7) == ["large10", "large11", "small0", "large12", "small1", "large13", "small2"]
+    assert take(queue, 7) == ["large10", "small0", "large11", "small1", "large12", "small2", "large13"]
 
 
 def test_repositories_of_a_team_take_turns(queue: JobQueue) -> None:
@@ -144,6 +145,67 @@ def test_a_job_that_waits_for_a_retry_does_not_let_new_jobs_overtake(queue: JobQ
     assert take(queue, 3)[0] == "b10"
 
 
+def _reviews(team: str, count: int, *, first: int = 1) -> list[Job]:
+    numbers = range(first, first + count)
+    return [replace(pull_request(number, head="h", repository=team), tenant=team) for number in numbers]
+
+
+def _ask_each(queue: JobQueue, jobs: list[Job]) -> None:
+    for job in jobs:
+        queue.ask(job, priority=Priority.PERSON)
+
+
+def _is_in_turns(taken: list[str]) -> bool:
+    """Return whether two teams, whose names are the first letters, take turns."""
+    return all(before[0] != after[0] for before, after in pairwise(taken))
+
+
+def test_teams_take_turns_while_a_job_waits_that_no_worker_serves(queue: JobQueue) -> None:
+    _ask_each(queue, [run(), *_reviews("A", 30)])
+    take(queue, 20, queues=["reviews"])
+    _ask_each(queue, _reviews("B", 6))
+    assert _is_in_turns(take(queue, 12, queues=["reviews"]))
+
+
+def test_teams_take_turns_while_a_job_waits_for_one_of_its_pull_request(queue: JobQueue) -> None:
+    (running,) = _reviews("C", 1)
+    _ask_each(queue, [running])
+    take(queue)
+    _ask_each(queue, [replace(running, context="other"), *_reviews("A", 30)])
+    take(queue, 20)
+    _ask_each(queue, _reviews("B", 6))
+    assert _is_in_turns(take(queue, 12))
+
+
+def test_a_retried_job_has_the_place_of_a_new_one(queue: JobQueue) -> None:
+    numbers = queue.ask(*commits("A", 30, tenant="A"), priority=Priority.SWEEP)
+    queue.cancel(numbers[0])
+    take(queue, 20)
+    queue.retry(numbers[0])
+    queue.ask(*commits("B", 6, tenant="B"), priority=Priority.SWEEP)
+    taken = take(queue, 16)
+    assert _is_in_turns(taken[:12])
+    assert taken[-1] == "A0"
+
+
+def test_teams_take_turns_after_a_sweep_is_retried(queue: JobQueue) -> None:
+    queue.ask(*commits("A", 10, tenant="A", sweep_id="a" * 32), priority=Priority.SWEEP)
+    queue.cancel_sweep("a" * 32)
+    queue.ask(*commits("B", 20, tenant="B", sweep_id="b" * 32), priority=Priority.SWEEP)
+    take(queue, 10)
+    queue.retry_sweep("a" * 32)
+    assert _is_in_turns(take(queue, 20))
+
+
+def test_a_job_that_waits_for_a_quota_starts_before_a_later_sweep(queue: JobQueue) -> None:
+    *_, last = queue.ask(*commits("A", 10, tenant="A"), priority=Priority.SWEEP)
+    take(queue, 9)
+    # It returns to the queue with its rank, as after a pause.
+    queue.database.change("UPDATE jobs SET attempts = 1 WHERE number = ?", (last,))
+    queue.ask(*commits("B", 20, tenant="B"), priority=Priority.SWEEP)
+    assert take(queue) == ["A9"]
+
+
 def test_ten_pushes_are_one_review_of_the_newest_commit(queue: JobQueue) -> None:
     (first,) = queue.ask(pull_request(head="h0"), priority=Priority.PULL_REQUEST)
     take(queue)
@@ -156,6 +218,16 @@ def test_ten_pushes_are_one_review_of_the_newest_commit(queue: JobQueue) -> None
         JobState.CANCELLED,
         "a newer commit was pushed to this pull request",
     )
+
+
+def test_clients_on_different_machines_share_a_job_of_a_pull_request(queue: JobQueue) -> None:
+    asked: set[int] = set()
+    for client in range(10):
+        request = replace(pull_request(head=f"h{client}"), work_tree=f"machine {client}")
+        asked.update(queue.ask(request, priority=Priority.PULL_REQUEST))
+    assert len(asked) == 1
+    (waiting,) = queue.list(states=[JobState.WAITING])
+    assert (waiting.job.head, waiting.job.work_tree) == ("h9", "machine 9")
 
 
 def test_a_request_for_the_commit_under_review_gets_the_running_job(queue: JobQueue) -> None:
@@ -211,6 +283,13 @@ def test_a_job_is_not_retried_while_another_one_does_the_same(queue: JobQueue) -
     (second,) = queue.ask(run(), priority=Priority.PERSON)
     with pytest.raises(UsageError, match=f"the job {second}, which does the same, is already waiting"):
         queue.retry(first)
+
+
+def test_a_job_is_retried_while_one_with_other_options_waits(queue: JobQueue) -> None:
+    (first,) = queue.ask(pull_request(), priority=Priority.PERSON)
+    queue.cancel(first)
+    queue.ask(replace(pull_request(), context="other"), priority=Priority.PERSON)
+    assert queue.retry(first).state is JobState.WAITING
 
 
 def test_an_old_delivery_of_a_job_does_nothing(queue: JobQueue) -> None:
@@ -302,6 +381,14 @@ def test_a_waiting_job_is_shared_only_by_requests_with_the_same_options(queue: J
     assert queue.find(first).job.head == newer.head
 
 
+def test_a_shared_job_remains_a_job_of_the_team_that_asked_first(queue: JobQueue) -> None:
+    (number,) = queue.ask(replace(pull_request(), tenant="a"), priority=Priority.PULL_REQUEST)
+    assert queue.ask(replace(pull_request(), tenant="b"), priority=Priority.PERSON) == (number,)
+    found = queue.find(number)
+    assert (found.job.tenant, found.priority) == ("a", Priority.PERSON)
+    assert queue.database.select("SELECT tenant FROM jobs") == [("a",)]
+
+
 def test_a_job_returned_while_its_request_is_repeated_is_shared(
     queue: JobQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +407,31 @@ def test_a_job_returned_while_its_request_is_repeated_is_shared(
     monkeypatch.setattr(queue_module, "_open_jobs", find_and_return)
     assert queue.ask(pull_request(head="b"), priority=Priority.PULL_REQUEST) == (first,)
     assert [(record.job_id, record.job.head) for record in queue.list(states=[JobState.WAITING])] == [(first, "b")]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "most_attempts"),
+    [("CHECK (number < 2)", 1), ("UNIQUE (tenant)", 10)],
+    ids=["an error that is no conflict", "a lasting conflict"],
+)
+def test_a_request_that_cannot_be_stored_ends_with_the_error(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch, constraint: LiteralString, most_attempts: int
+) -> None:
+    queue.ask(pull_request(1), priority=Priority.PERSON)
+    queue.database.change(f"ALTER TABLE jobs ADD CONSTRAINT odd {constraint}")
+    attempts: list[Job] = []
+    find = queue_module._open_jobs
+
+    def counted(session: Session, job: Job, state: JobState) -> list[JobRecord]:
+        if state is JobState.WAITING:
+            attempts.append(job)
+            assert len(attempts) <= most_attempts
+        return find(session, job, state)
+
+    monkeypatch.setattr(queue_module, "_open_jobs", counted)
+    with pytest.raises(StoreError, match="odd"):
+        queue.ask(pull_request(2), priority=Priority.PERSON)
+    assert len(attempts) == most_attempts
 
 
 def test_a_job_makes_way_for_a_request_that_comes_while_it_returns(queue: JobQueue) -> None:

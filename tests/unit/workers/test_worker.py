@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import pytest
+from msgspec.structs import replace
 from procrastinate import App, exceptions
 
 from codeloupe.errors import RevisionError, StoreError
@@ -28,7 +29,7 @@ from codeloupe.workers.connector import PatientConnector
 from codeloupe.workers.failures import JobFailed, JobPaused
 from codeloupe.workers.jobs import WAITING_FOR_QUOTA, Job, JobState, Outcome, Progress
 from codeloupe.workers.queue import JobQueue
-from codeloupe.workers.rescue import MOST_DEATHS
+from codeloupe.workers.rescue import MOST_DEATHS, seconds_after_deaths
 from codeloupe.workers.worker import Execute, Report, Worker
 from tests.endings import ends_soon
 from tests.unit.workers.test_queue import commits, pull_request, run, take
@@ -457,6 +458,53 @@ def test_a_failed_job_makes_way_for_a_newer_one(queue: JobQueue) -> None:
     assert queue.find(first).state is JobState.CANCELLED
 
 
+def _ask_twice(queue: JobQueue) -> tuple[int, int]:
+    """Ask for reviews of one pull request with different options; return the numbers of the jobs."""
+    (first,) = queue.ask(pull_request(head="h"), priority=Priority.PULL_REQUEST)
+    (second,) = queue.ask(replace(pull_request(head="h"), context="other"), priority=Priority.PULL_REQUEST)
+    return first, second
+
+
+def test_a_job_of_a_dead_worker_is_done_beside_one_with_other_options(queue: JobQueue) -> None:
+    numbers = _ask_twice(queue)
+    take(queue)
+    work_until(queue, succeed, lambda: not queue.has_open_jobs(), timing=QUICK)
+    assert states(queue, *numbers) == ["done", "done"]
+
+
+def test_a_stopped_job_is_resumed_although_one_with_other_options_waits(queue: JobQueue) -> None:
+    numbers = _ask_twice(queue)
+    began: list[str] = []
+
+    async def execute(job: Job, _report: Report) -> Outcome:
+        began.append(job.context)
+        await asyncio.Event().wait()
+        return DONE
+
+    work_until(queue, execute, lambda: began, grace_seconds=0.0)
+    assert states(queue, *numbers) == ["waiting", "waiting"]
+    work(queue, succeed)
+    assert states(queue, *numbers) == ["done", "done"]
+
+
+def test_a_failed_job_is_retried_although_one_with_other_options_waits(queue: JobQueue) -> None:
+    numbers = _ask_twice(queue)
+    has_failed = False
+
+    async def execute(_job: Job, _report: Report) -> Outcome:
+        nonlocal has_failed
+        if has_failed:
+            return DONE
+        has_failed = True
+        raise JobFailed("the service is overloaded", retryable=True)
+
+    work(queue, execute)
+    assert states(queue, *numbers) == ["waiting", "waiting"]
+    _make_due(queue)
+    work(queue, execute)
+    assert states(queue, *numbers) == ["done", "done"]
+
+
 def test_until_idle_does_all_jobs_and_stops_none(queue: JobQueue) -> None:
     numbers = [*queue.ask(*commits("r", 6), priority=Priority.SWEEP)]
 
@@ -506,14 +554,18 @@ def test_a_job_whose_end_can_never_be_stored_is_not_repeated_without_end(queue: 
     for _ in range(MOST_DEATHS + 3):
         work(queue, execute)
         _make_due(queue)
-    assert attempts == MOST_DEATHS + 1
-    assert queue.database.select("SELECT count(*) FROM procrastinate_jobs") == [(0,)]
-    # When the cause is gone, the job ends with its worker's process.
+    assert (states(queue, number), attempts) == (["running"], MOST_DEATHS + 1)
+    # When the cause is gone, the next delivery ends the job.
     queue.database.change("ALTER TABLE jobs DROP CONSTRAINT no_end")
-    queue.database.change("UPDATE jobs SET owner = ?", (GONE,))
-    work_until(queue, execute, lambda: not queue.has_open_jobs(), timing=Timing(look_seconds=0.05))
+    work(queue, execute)
     assert states(queue, number) == ["dead"]
+    assert "could not be stored" in queue.find(number).reason
+    assert queue.database.select("SELECT count(*) FROM procrastinate_jobs") == [(0,)]
     assert attempts == MOST_DEATHS + 1
+
+
+def test_the_wait_after_deaths_grows_up_to_five_minutes() -> None:
+    assert [seconds_after_deaths(deaths) for deaths in (4, 5, 11, 5000)] == [4.0, 8.0, 300.0, 300.0]
 
 
 def test_a_job_that_fails_while_it_is_cancelled_stays_cancelled(queue: JobQueue) -> None:

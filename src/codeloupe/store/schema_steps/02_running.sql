@@ -113,7 +113,7 @@ CREATE TABLE jobs (
     reason text NOT NULL
 );
 -- Each change of a job writes to its indexes, so there are few of them.
-CREATE INDEX new_jobs_by_rank ON jobs (priority, rank) WHERE state = 'waiting' AND attempts = 0;
+CREATE INDEX started_jobs_by_rank ON jobs (queue, priority, rank) WHERE attempts > 0;
 CREATE INDEX new_jobs_of_repository ON jobs (priority, tenant, repository, rank)
     WHERE state = 'waiting' AND attempts = 0;
 CREATE INDEX running_jobs ON jobs (owner) WHERE state = 'running';
