@@ -296,6 +296,7 @@ def test_an_interruption_says_that_it_can_go_on(
         ("UPDATE findings SET payload = 'text' WHERE review_id = ?", "payload of the table findings"),
         ("UPDATE findings SET file = CAST(x'ff' AS TEXT) WHERE review_id = ?", "file of the table findings"),
         ("UPDATE findings SET file = 'a' || char(0) WHERE review_id = ?", "file of the table findings"),
+        ("UPDATE reviews SET cost_usd = 9e999 WHERE review_id = ?", "cost_usd of the table reviews"),
     ],
 )
 def test_an_entry_with_a_value_of_another_type_is_named_and_not_copied(
@@ -312,17 +313,44 @@ def test_an_entry_with_a_value_of_another_type_is_named_and_not_copied(
         assert target.select("SELECT count(*) FROM reviews") == [(23,)]
 
 
-def test_an_entry_with_a_key_of_another_type_is_named(file: Path, postgres_url: str) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "shown"),
+    [
+        ("NULL", "None"),
+        ("CAST(key AS BLOB)", b"key 1".hex()),
+        ("CAST(x'ff' AS TEXT)", "ff"),
+        ("CAST(x'006b' AS TEXT)", "\0k"),
+    ],
+)
+def test_a_damaged_key_is_named_and_all_other_entries_are_copied(
+    file: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, damaged: str, shown: str
+) -> None:
+    from codeloupe.store import migration_rows  # noqa: PLC0415 - to make its batches small
+
+    monkeypatch.setattr(migration_rows, "_BATCH_ENTRIES", 1)
     with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
-        source.change("UPDATE dismissals SET fingerprint = x'00ff'")
-        source.change("UPDATE results SET key = CAST(x'ff' AS TEXT) WHERE key = 'key 1'")
+        source.change(f"UPDATE results SET key = {damaged} WHERE key = 'key 1'")
         done = migrate(source, target)
-        reason = "a value in the column fingerprint of the table dismissals does not have its type"
-        assert done.skipped == (
-            "rows of the table results (1), because no entry has their key",
-            f"dismissal {REPOSITORY} 00ff, because {reason}",
+        reason = "a value in the column key of the table results does not have its type"
+        assert done.skipped == (f"result {shown}, because {reason}",)
+        assert target.select("SELECT count(*) FROM results") == [(21,)]
+
+
+@pytest.mark.parametrize("damaged", ["CAST(position AS BLOB)", "9e999", "'text'"])
+def test_a_damaged_key_of_a_part_damages_only_its_entry(
+    file: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    from codeloupe.store import migration_rows  # noqa: PLC0415 - to make its pages small
+
+    monkeypatch.setattr(migration_rows, "_PAGE_ROWS", 1)
+    with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
+        source.change(
+            f"UPDATE findings SET position = {damaged} WHERE review_id = ? AND position = 1", (identifier(4),)
         )
-        assert (done.copied["results"], done.copied["dismissals"]) == (21, 0)
+        done = migrate(source, target)
+        reason = "a value in the column position of the table findings does not have its type"
+        assert done.skipped == (f"review {identifier(4)}, because {reason}",)
+        assert target.select("SELECT count(*) FROM reviews") == [(23,)]
 
 
 def test_rows_without_their_owner_are_counted_and_not_copied(file: Path, postgres_url: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from codeloupe.store.migration_rows import (
     Side,
     Source,
     exact_texts,
+    key_damage,
     missing_row,
     read_entries,
     write_entries,
@@ -116,20 +117,19 @@ class _Migration:
         done = 0
         rows: dict[str, int] = {}
         for kind in kinds:
-            seen: Counter[str] = Counter()
-            names = self._source.batch(kind, ())
+            names, last = self._source.batch(kind, ())
             while names:
-                entries = self._read(kind, names, seen)
+                entries = self._read(kind, names)
                 outcomes = self._outcomes(entries, {})
                 if has_target and entries:
                     outcomes = self._target.persist(partial(self._copy, kind, entries))
                 self._count(kind, outcomes)
                 done += len(names)
                 report(done, total)
-                names = self._source.batch(kind, names[-1])
+                names, last = self._source.batch(kind, last)
             for table in kind.tables:
                 rows[table.name] = self._source.count(table.name)
-                self._name_lost_rows(table.name, rows[table.name] - seen[table.name])
+            self._name_lost_rows(kind)
         return Migrated(
             copied=self._counts[_Outcome.COPIED],
             replaced=self._counts[_Outcome.REPLACED],
@@ -140,11 +140,19 @@ class _Migration:
             notes=self._notes(),
         )
 
-    def _read(self, kind: EntryKind, names: Sequence[Name], seen: Counter[str]) -> dict[Name, Entry]:
-        """Return the entries of a batch that can be copied, and count the rows of all of them."""
-        entries = read_entries(self._source, kind, names)
+    def _read(self, kind: EntryKind, names: Sequence[Name]) -> dict[Name, Entry]:
+        """Return the entries of a batch that can be copied."""
+        sound: list[Name] = []
+        for name in names:
+            damage = key_damage(kind.table, name)
+            if damage:
+                self._skip(kind, name, damage)
+            else:
+                sound.append(name)
+        if not sound:
+            return {}
+        entries = read_entries(self._source, kind, sound)
         for name, entry in list(entries.items()):
-            seen.update(entry.rows)
             reason = entry.damage or _working_process(self._source, kind, name)
             if reason:
                 self._skip(kind, name, reason)
@@ -217,9 +225,11 @@ class _Migration:
             if outcome is _Outcome.DIFFERENT:
                 self._different.append(_shown(kind, name))
 
-    def _name_lost_rows(self, table: str, rows: int) -> None:
-        if rows:
-            self._skipped.append(f"rows of the table {table} ({rows:,}), because no entry has their key")
+    def _name_lost_rows(self, kind: EntryKind) -> None:
+        for part in kind.parts:
+            rows = self._source.count_lost_rows(kind, part)
+            if rows:
+                self._skipped.append(f"rows of the table {part.name} ({rows:,}), because no entry has their key")
 
     def _notes(self) -> tuple[str, ...]:
         jobs = self._source.count("jobs", "state IN ('waiting', 'running')")
