@@ -10,6 +10,7 @@ import subprocess
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,14 @@ from codeloupe.cli import store
 from codeloupe.cli.main import main
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, TrendKey
-from codeloupe.store.catalogue import entry_kinds
+from codeloupe.store import migration
+from codeloupe.store.catalogue import EntryKind, entry_kinds
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database
 from codeloupe.store.leases import take_lease
 from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.migration import Migrated, counts_of, migrate
+from codeloupe.store.migration_rows import Side, read_entries
 from codeloupe.store.owner import this_process
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.schema import SchemaStep, schema_steps, stored_tables
@@ -157,7 +160,9 @@ def test_what_the_target_has_stays_and_a_difference_is_told(
         history.save(record(3, named("theirs")))
         words = ("store", "migrate", "--from", str(file.parent), "--to", place)
         before = codeloupe(*words, "--dry-run", cwd=tmp_path)
-        assert (before.exit_code, "Nothing was changed." in before.stdout) == (0, True)
+        assert (before.exit_code, "Nothing was changed." in before.stdout) == (3, True)
+        assert f"not verified: 1 entry is different in the target: review {identifier(3)}" in before.stderr
+        assert "Already in the target" not in before.stdout
         assert f"Would copy: {ALL_OF_THE_FILE}." in before.stdout
         assert len(history.list(HistoryQuery(limit=100)).entries) == 2
         first = codeloupe(*words, cwd=tmp_path)
@@ -419,6 +424,61 @@ def test_spending_of_several_databases_adds_up_and_counts_once(postgres_url: str
         assert one.identity != team.identity
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_spending_is_never_replaced_by_a_row_with_fewer_requests(kind: str, postgres_url: str, tmp_path: Path) -> None:
+    team: Database = PostgresDatabase(postgres_url) if kind == "postgres" else SqliteDatabase(tmp_path / "team.sqlite3")
+    with SqliteDatabase(tmp_path / "one.sqlite3") as one, SqliteDatabase(tmp_path / "old.sqlite3") as old, team:
+        spend_once(one)
+        for target in (old, team):
+            assert migrate(one, target).is_verified
+        spend_once(one)
+        spend_once(team)
+        # The database that a row comes from has its newest copy.
+        back = migrate(team, one, replace=True)
+        assert (back.is_verified, back.newer["spending"], back.copied["spending"]) == (True, 1, 1)
+        assert Spending(one).months() == {"2026-11": Cost(3.0, requests=3)}
+        assert migrate(one, team, replace=True).replaced["spending"] == 1
+        # Two other databases have copies of different ages.
+        for replace in (False, True):
+            assert migrate(old, team, replace=replace).is_verified
+        assert Spending(team).months() == {"2026-11": Cost(3.0, requests=3)}
+
+
+def spend_once(database: Database) -> None:
+    with database.writing() as connection:
+        cost = Cost(1.0, requests=1)
+        add_spending(connection, "2026-11", "codex", budgets=[("all", "")], cost=cost)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_an_entry_that_is_stored_during_the_copy_is_not_changed(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replace: bool
+) -> None:
+    with SqliteDatabase(tmp_path / "one.sqlite3") as source, PostgresDatabase(postgres_url) as target:
+        DatabaseHistory(source).save(record(1, named("a"), named("b")))
+        DatabaseHistory(source).save(record(2, named("c")))
+
+        def read_then_save(*arguments: Any) -> dict[Any, Any]:
+            # Another process saves between the comparison and the copy.
+            monkeypatch.undo()
+            found = read_entries(*arguments)
+            with PostgresDatabase(postgres_url) as beside:
+                DatabaseHistory(beside).save(record(1, named("newer")))
+            return found
+
+        def read(side: Side, kind: EntryKind, keys: Any) -> dict[Any, Any]:
+            if side.database is target and kind.table.name == "reviews":
+                return read_then_save(side, kind, keys)
+            return read_entries(side, kind, keys)
+
+        monkeypatch.setattr(migration, "read_entries", read)
+        done = migrate(source, target, replace=replace)
+        assert (done.different, done.copied["reviews"]) == ((f"review {identifier(1)}",), 1)
+        findings = target.select("SELECT fingerprint FROM findings ORDER BY fingerprint")
+        assert len(findings) == 2
+        assert DatabaseHistory(target).findings_of(["newer"])
+
+
 def test_a_clone_finds_its_reviews_in_the_shared_database(
     repository: GitRepository, postgres_url: str, tmp_path: Path
 ) -> None:
@@ -556,7 +616,7 @@ def test_contents_that_both_sides_have_are_equal_whenever_they_were_stored(postg
         target.change("UPDATE blobs SET created_at = 7")
         done = migrate(source, target)
         assert done.is_verified
-        assert (sum(done.copied.values()), done.existing["blobs"]) == (0, 2)
+        assert (sum(done.copied.values()), done.equal["blobs"]) == (0, 2)
 
 
 def test_jobs_that_are_not_copied_are_counted(postgres_url: str, tmp_path: Path) -> None:

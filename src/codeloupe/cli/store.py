@@ -145,7 +145,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
     waiting = spooled_answers(source, state_directory(os.environ))
     if waiting:
         note(f"{counted(waiting, 'answer')} on this machine will be moved to the source when it is used again")
-    if arguments.dry_run or done.is_verified:
+    if done.is_verified:
         return 0
     _note_differences(done)
     return _NOT_VERIFIED
@@ -185,8 +185,10 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
     lines = [f"{copied}: {_listed(done.copied)}."]
     if any(done.replaced.values()):
         lines.append(f"{replaced}: {_listed(done.replaced)}.")
-    if any(done.existing.values()):
-        lines.append(f"Already in the target: {_listed(done.existing)}.")
+    if any(done.equal.values()):
+        lines.append(f"Already in the target: {_listed(done.equal)}.")
+    if any(done.newer.values()):
+        lines.append(f"Newer in the target: {_listed(done.newer)}.")
     lines += [terminal(f"Not copied: {skipped}.") for skipped in done.skipped]
     lines += [terminal(f"{remark}.") for remark in done.notes]
     if dry_run:
@@ -195,7 +197,7 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
         lines += ["", f"{'table':<13}  {'rows':>9}"]
         lines += [f"{table:<13}  {rows:>9,}" for table, rows in done.rows.items()]
         if done.is_verified:
-            lines += ["", "Verified: the target has identical copies of all of this."]
+            lines += ["", "Verified: the target has all of this."]
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 The schema says what is copied. An entry is a row of a table without an owner, with the rows that belong to it. Its key
 is the same in every database. Entries are copied in batches, each in one transaction, and compared with the source when
 they are written. An entry that the target already has in another form is not changed unless the caller asks for it.
-After a kill, the next migration continues.
+A row of spending is never replaced by one that counts fewer requests. After a kill, the next migration continues.
 
 The source is read in one snapshot, and both sides in batches, so that memory does not grow with the database. Tables of
 running processes are not copied.
@@ -27,10 +27,11 @@ from codeloupe.store.migration_rows import (
     Side,
     Source,
     exact_texts,
+    insert_entries,
     key_damage,
     missing_row,
     read_entries,
-    write_entries,
+    replace_entries,
 )
 from codeloupe.store.schema import stored_tables
 
@@ -40,24 +41,27 @@ Report = Callable[[int, int], None]
 
 
 class _Outcome(Enum):
-    """What was done with an entry."""
+    """What was done with an entry, or how that of the target compares with it."""
 
     COPIED = auto()
     REPLACED = auto()
     EQUAL = auto()
+    NEWER = auto()
     DIFFERENT = auto()
 
 
 class Migrated(Struct, frozen=True):
     """The result of a migration: the number of entries by table, and the number of all rows in the source.
 
+    `equal` are entries that the target already had, and `newer` rows of spending of which the target has a newer copy.
     `different` are entries that the target has with other contents. `skipped` are entries and rows that were not
     copied, each with the reason. `notes` are for the user.
     """
 
     copied: Mapping[str, int]
     replaced: Mapping[str, int]
-    existing: Mapping[str, int]
+    equal: Mapping[str, int]
+    newer: Mapping[str, int]
     different: tuple[str, ...]
     skipped: tuple[str, ...]
     rows: Mapping[str, int]
@@ -65,7 +69,7 @@ class Migrated(Struct, frozen=True):
 
     @property
     def is_verified(self) -> bool:
-        """Return whether the target has everything that the source has."""
+        """Return whether the target has an equal or newer copy of everything that the source has."""
         return not self.different and not self.skipped
 
 
@@ -133,7 +137,8 @@ class _Migration:
         return Migrated(
             copied=self._counts[_Outcome.COPIED],
             replaced=self._counts[_Outcome.REPLACED],
-            existing=self._counts[_Outcome.EQUAL] + self._counts[_Outcome.DIFFERENT],
+            equal=self._counts[_Outcome.EQUAL],
+            newer=self._counts[_Outcome.NEWER],
             different=tuple(self._different),
             skipped=tuple(self._skipped),
             rows=rows,
@@ -178,6 +183,8 @@ class _Migration:
             target = Side(self._target, connection)
             found = read_entries(target, kind, list(entries))
             outcomes = self._outcomes(entries, found)
+            for name in _with_outcome(outcomes, _Outcome.COPIED, _Outcome.REPLACED):
+                outcomes[name] = _working_process(target, kind, name) or outcomes[name]
             if not self._dry_run:
                 self._write(target, kind, entries, outcomes)
         return outcomes
@@ -188,33 +195,36 @@ class _Migration:
         for name, entry in entries.items():
             if name not in found:
                 outcomes[name] = _Outcome.COPIED
-            elif found[name] == entry:
-                outcomes[name] = _Outcome.EQUAL
-            elif self._replace:
-                outcomes[name] = _Outcome.REPLACED
-            else:
-                outcomes[name] = _Outcome.DIFFERENT
+                continue
+            outcome = _compared(entry, found[name])
+            if outcome is _Outcome.DIFFERENT and self._replace:
+                outcome = _Outcome.REPLACED
+            outcomes[name] = outcome
         return outcomes
 
     def _write(
         self, target: Side, kind: EntryKind, entries: Mapping[Name, Entry], outcomes: dict[Name, _Outcome | str]
     ) -> None:
         """Write the entries that are to be copied or replaced, and compare them with the source."""
-        wanted = [name for name, outcome in outcomes.items() if outcome in (_Outcome.COPIED, _Outcome.REPLACED)]
-        names: list[Name] = []
-        for name in wanted:
-            reason = _working_process(target, kind, name) or missing_row(self._source, target, kind, name)
-            if reason:
-                outcomes[name] = reason
-            else:
-                names.append(name)
-        if not names:
+        for name in _with_outcome(outcomes, _Outcome.COPIED, _Outcome.REPLACED):
+            outcomes[name] = missing_row(self._source, target, kind, name) or outcomes[name]
+        copied = _with_outcome(outcomes, _Outcome.COPIED)
+        if copied:
+            insert_entries(self._source, target, kind, copied)
+        replaced = _with_outcome(outcomes, _Outcome.REPLACED)
+        if replaced:
+            replace_entries(self._source, target, kind, replaced)
+        written = [*copied, *replaced]
+        if not written:
             return
-        write_entries(self._source, target, kind, names)
-        found = read_entries(target, kind, names)
-        for name in names:
-            if found.get(name) != entries[name]:
+        found = read_entries(target, kind, written)
+        for name in written:
+            if name not in found:
                 outcomes[name] = _Outcome.DIFFERENT
+                continue
+            outcome = _compared(entries[name], found[name])
+            if outcome is not _Outcome.EQUAL:
+                outcomes[name] = outcome
 
     def _count(self, kind: EntryKind, outcomes: Mapping[Name, _Outcome | str]) -> None:
         for name, outcome in outcomes.items():
@@ -236,6 +246,19 @@ class _Migration:
         if not jobs:
             return ()
         return (f"Jobs are not copied; the source has {jobs:,} that have not finished",)
+
+
+def _compared(entry: Entry, found: Entry) -> _Outcome:
+    """Return how an entry of the target compares with that of the source."""
+    if found == entry:
+        return _Outcome.EQUAL
+    if found.is_newer(entry):
+        return _Outcome.NEWER
+    return _Outcome.DIFFERENT
+
+
+def _with_outcome(outcomes: Mapping[Name, _Outcome | str], *wanted: _Outcome) -> list[Name]:
+    return [name for name, outcome in outcomes.items() if outcome in wanted]
 
 
 def _lease_name(name: Name) -> str:

@@ -30,6 +30,8 @@ _LARGE_PAGE_ROWS = 64
 _SIZE = "size_bytes"
 # The time at which a database stored a row. Copies are not compared by it.
 _NOT_COMPARED = "created_at"
+# The requests that a row of spending counts. Only one database adds to a row, so of two copies, one is newer.
+_REQUESTS = "requests"
 
 Row = tuple[Any, ...]
 # The key of an entry.
@@ -37,10 +39,15 @@ Name = tuple[Any, ...]
 
 
 class Entry(Struct, frozen=True):
-    """The digest of an entry, and which of its values is damaged, or an empty text."""
+    """The digest of an entry, the requests that it counts, and which of its values is damaged, or an empty text."""
 
     digest: bytes
+    requests: int
     damage: str
+
+    def is_newer(self, other: Entry) -> bool:
+        """Return whether this copy of an entry counts more requests than another one."""
+        return not self.damage and self.requests > other.requests
 
 
 class Side:
@@ -167,6 +174,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
+        self._requests = 0
         self._damage = ""
 
     def add(self, table: Table, row: Row) -> None:
@@ -174,11 +182,13 @@ class _Rows:
         for (column, kind), value in zip(table.types.items(), row, strict=True):
             if value is not None and not _is_sound(value, kind):
                 self._damage = _damage(table, column)
+            elif column == _REQUESTS:
+                self._requests = value
             if column != _NOT_COMPARED:
                 self._digest.update(_as_bytes(value))
 
     def entry(self) -> Entry:
-        return Entry(self._digest.digest(), self._damage)
+        return Entry(self._digest.digest(), self._requests, self._damage)
 
 
 def key_damage(table: Table, values: Row) -> str:
@@ -221,11 +231,29 @@ def missing_row(source: Source, target: Side, kind: EntryKind, name: Name) -> st
     return ""
 
 
-def write_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
-    """Write entries of the source in the place of those of the target, in a transaction of the caller."""
+def insert_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
+    """Write entries of the source that the target does not have. One that was stored meanwhile is not changed."""
+    insert = f"{_insert(kind.table)} ON CONFLICT DO NOTHING"
+    inserted: list[Name] = []
+    for page in source.pages(kind, kind.table, names):
+        for row in page:
+            changed = target.connection.execute(insert, row).rowcount
+            if changed:
+                inserted.append(row[: len(kind.table.key)])
+    if not inserted:
+        return
+    for part in kind.parts:
+        for page in source.pages(kind, part, inserted):
+            target.connection.executemany(_insert(part), page)
+
+
+def replace_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
+    """Write entries of the source in the place of those of the target, except in the place of a newer one."""
     table = kind.table
     assignments = [f"{column} = excluded.{column}" for column in table.types if column not in table.key]
     upsert = f"{_insert(table)} ON CONFLICT ({_list(table.key)}) DO UPDATE SET {_list(assignments)}"
+    if _REQUESTS in table.types:
+        upsert += f" WHERE {table.name}.{_REQUESTS} <= excluded.{_REQUESTS}"
     for page in source.pages(kind, table, names):
         target.connection.executemany(upsert, page)
     for part in kind.parts:
