@@ -609,6 +609,26 @@ def take_run(database: Database, run_id: str) -> None:
         assert take_lease(connection, f"run {run_id}", owner, now=database.clock(), seconds=3600) is None
 
 
+def test_a_dry_run_leaves_an_empty_file_empty(file: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.sqlite3"
+    empty.touch()
+    assert "Would copy: 22 finished calls" in moved(file, empty, "--dry-run", cwd=tmp_path)
+    assert empty.stat().st_size == 0
+
+
+@each(
+    "place, created",
+    [
+        ("folder", "folder/codeloupe.sqlite3"),
+        ("new/folder.d/", "new/folder.d/codeloupe.sqlite3"),
+        ("new/b.sqlite3", "new/b.sqlite3"),
+    ],
+)
+def test_a_new_place_is_a_folder_unless_it_has_the_suffix(file: Path, tmp_path: Path, place: str, created: str) -> None:
+    assert f"to    {tmp_path / created}\n" in moved(file, f"{tmp_path}/{place}", cwd=tmp_path)
+    assert (tmp_path / created).is_file()
+
+
 def test_contents_that_both_sides_have_are_equal_whenever_they_were_stored(postgres_url: str, tmp_path: Path) -> None:
     with SqliteDatabase(tmp_path / "one.sqlite3") as source, PostgresDatabase(postgres_url) as target:
         for database in (source, target):

@@ -106,7 +106,8 @@ def _opened(place: str, *, must_exist: bool) -> Database:
         hint = "give the path of a file, or postgresql://USER@HOST/NAME"
         raise UsageError("this URL is not supported: a database is a file or a Postgres server", hint=hint)
     path = Path(place)
-    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
+    is_new_folder = not must_exist and not os.path.lexists(path) and path.suffix != Path(DATABASE_NAME).suffix
+    if is_new_folder or os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
         path /= DATABASE_NAME
     # SQLite would create a database in the place of a missing or empty file.
     has_content = os.path.isfile(path) and path.stat().st_size > 0  # noqa: PTH113 - as above
