@@ -609,6 +609,21 @@ def take_run(database: Database, run_id: str) -> None:
         assert take_lease(connection, f"run {run_id}", owner, now=database.clock(), seconds=3600) is None
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_no_contents_stay_that_no_run_uses(kind: str, postgres_url: str, tmp_path: Path) -> None:
+    target: Database = PostgresDatabase(postgres_url) if kind == "postgres" else SqliteDatabase(tmp_path / "b.sqlite3")
+    with SqliteDatabase(tmp_path / "one.sqlite3") as source, target:
+        add_run(source, "run-1")
+        with target.writing() as connection:
+            connection.execute("INSERT INTO runs VALUES ('run-1', 'save', ?)", (b"other",))
+            connection.execute("INSERT INTO blobs VALUES (?, 0, 1e9)", (b"old",))
+            connection.execute("INSERT INTO run_files VALUES ('run-1', ?, ?)", (b"a", b"old"))
+        assert migrate(source, target).different == ("run run-1",)
+        assert target.select("SELECT digest FROM blobs") == [(b"old",)]
+        assert migrate(source, target, replace=True).is_verified
+        assert counts_of(target) == counts_of(source)
+
+
 def test_a_dry_run_leaves_an_empty_file_empty(file: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.sqlite3"
     empty.touch()

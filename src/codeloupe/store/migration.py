@@ -18,6 +18,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from codeloupe.store.blobs import remove_unused_blobs, unused_blobs
 from codeloupe.store.catalogue import EntryKind, check_tables, entry_kinds
 from codeloupe.store.interface import Database
 from codeloupe.store.leases import read_lease
@@ -36,6 +37,7 @@ from codeloupe.store.migration_rows import (
 from codeloupe.store.schema import stored_tables
 
 _RUNS = "runs"
+_CONTENTS_AT_ONCE = 100
 
 Report = Callable[[int, int], None]
 
@@ -113,6 +115,7 @@ class _Migration:
         self._counts: defaultdict[_Outcome, Counter[str]] = defaultdict(Counter)
         self._different: list[str] = []
         self._skipped: list[str] = []
+        self._removals: list[str] = []
 
     def run(self, report: Report, *, has_target: bool) -> Migrated:
         """Copy and compare every batch. Without a target, only count what would be copied."""
@@ -134,6 +137,8 @@ class _Migration:
             for table in kind.tables:
                 rows[table.name] = self._source.count(table.name)
             self._name_lost_rows(kind)
+        if not self._dry_run:
+            self._remove_unused_contents()
         return Migrated(
             copied=self._counts[_Outcome.COPIED],
             replaced=self._counts[_Outcome.REPLACED],
@@ -235,6 +240,22 @@ class _Migration:
             if outcome is _Outcome.DIFFERENT:
                 self._different.append(_shown(kind, name))
 
+    def _remove_unused_contents(self) -> None:
+        """Remove from the target the contents of runs that were replaced or not copied."""
+        removed = self._target.persist(self._remove_some_contents)
+        total = removed
+        while removed:
+            removed = self._target.persist(self._remove_some_contents)
+            total += removed
+        if total:
+            self._removals.append(f"Removed {total:,} file contents that no run of the target uses")
+
+    def _remove_some_contents(self) -> int:
+        with self._target.writing() as connection:
+            digests = unused_blobs(connection, _CONTENTS_AT_ONCE)
+            remove_unused_blobs(connection, digests)
+        return len(digests)
+
     def _name_lost_rows(self, kind: EntryKind) -> None:
         for part in kind.parts:
             rows = self._source.count_lost_rows(kind, part)
@@ -244,8 +265,8 @@ class _Migration:
     def _notes(self) -> tuple[str, ...]:
         jobs = self._source.count("jobs", "state IN ('waiting', 'running')")
         if not jobs:
-            return ()
-        return (f"Jobs are not copied; the source has {jobs:,} that have not finished",)
+            return tuple(self._removals)
+        return (*self._removals, f"Jobs are not copied; the source has {jobs:,} that have not finished")
 
 
 def _compared(entry: Entry, found: Entry) -> _Outcome:
