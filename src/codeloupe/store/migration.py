@@ -24,7 +24,7 @@ from codeloupe.store.interface import Database
 from codeloupe.store.leases import read_lease
 from codeloupe.store.migration_rows import (
     Entry,
-    Name,
+    Key,
     Side,
     Source,
     exact_texts,
@@ -150,9 +150,9 @@ class _Migration:
             notes=self._notes(),
         )
 
-    def _read(self, kind: EntryKind, names: Sequence[Name]) -> dict[Name, Entry]:
+    def _read(self, kind: EntryKind, names: Sequence[Key]) -> dict[Key, Entry]:
         """Return the entries of a batch that can be copied."""
-        sound: list[Name] = []
+        sound: list[Key] = []
         for name in names:
             damage = key_damage(kind.table, name)
             if damage:
@@ -169,10 +169,10 @@ class _Migration:
                 del entries[name]
         return entries
 
-    def _skip(self, kind: EntryKind, name: Name, reason: str) -> None:
+    def _skip(self, kind: EntryKind, name: Key, reason: str) -> None:
         self._skipped.append(f"{_shown(kind, name)}, because {reason}")
 
-    def _copy(self, kind: EntryKind, entries: Mapping[Name, Entry]) -> dict[Name, _Outcome | str]:
+    def _copy(self, kind: EntryKind, entries: Mapping[Key, Entry]) -> dict[Key, _Outcome | str]:
         """Write the entries of a batch that the target lacks. In a dry run, compare them only. It can be repeated.
 
         Return what was done with each entry, or the reason why it was not copied.
@@ -194,9 +194,9 @@ class _Migration:
                 self._write(target, kind, entries, outcomes)
         return outcomes
 
-    def _outcomes(self, entries: Mapping[Name, Entry], found: Mapping[Name, Entry]) -> dict[Name, _Outcome | str]:
+    def _outcomes(self, entries: Mapping[Key, Entry], found: Mapping[Key, Entry]) -> dict[Key, _Outcome | str]:
         """Return what is to be done with each entry, given those that the target has."""
-        outcomes: dict[Name, _Outcome | str] = {}
+        outcomes: dict[Key, _Outcome | str] = {}
         for name, entry in entries.items():
             if name not in found:
                 outcomes[name] = _Outcome.COPIED
@@ -208,7 +208,7 @@ class _Migration:
         return outcomes
 
     def _write(
-        self, target: Side, kind: EntryKind, entries: Mapping[Name, Entry], outcomes: dict[Name, _Outcome | str]
+        self, target: Side, kind: EntryKind, entries: Mapping[Key, Entry], outcomes: dict[Key, _Outcome | str]
     ) -> None:
         """Write the entries that are to be copied or replaced, and compare them with the source."""
         for name in _with_outcome(outcomes, _Outcome.COPIED, _Outcome.REPLACED):
@@ -231,7 +231,7 @@ class _Migration:
             if outcome is not _Outcome.EQUAL:
                 outcomes[name] = outcome
 
-    def _count(self, kind: EntryKind, outcomes: Mapping[Name, _Outcome | str]) -> None:
+    def _count(self, kind: EntryKind, outcomes: Mapping[Key, _Outcome | str]) -> None:
         for name, outcome in outcomes.items():
             if isinstance(outcome, str):
                 self._skip(kind, name, outcome)
@@ -278,15 +278,15 @@ def _compared(entry: Entry, found: Entry) -> _Outcome:
     return _Outcome.DIFFERENT
 
 
-def _with_outcome(outcomes: Mapping[Name, _Outcome | str], *wanted: _Outcome) -> list[Name]:
+def _with_outcome(outcomes: Mapping[Key, _Outcome | str], *wanted: _Outcome) -> list[Key]:
     return [name for name, outcome in outcomes.items() if outcome in wanted]
 
 
-def _lease_name(name: Name) -> str:
+def _lease_name(name: Key) -> str:
     return f"run {name[0]}"
 
 
-def _working_process(side: Side, kind: EntryKind, name: Name) -> str:
+def _working_process(side: Side, kind: EntryKind, name: Key) -> str:
     """Return which process is working on an entry that is a run, or an empty text."""
     if kind.table.name != _RUNS:
         return ""
@@ -296,7 +296,7 @@ def _working_process(side: Side, kind: EntryKind, name: Name) -> str:
     return f"process {lease.process_id} on {lease.host} is working on it"
 
 
-def _shown(kind: EntryKind, name: Name) -> str:
+def _shown(kind: EntryKind, name: Key) -> str:
     words = [kind.table.name.rstrip("s")]
     for value in name:
         if isinstance(value, bytes):

@@ -35,7 +35,7 @@ _REQUESTS = "requests"
 
 Row = tuple[Any, ...]
 # The key of an entry.
-Name = tuple[Any, ...]
+Key = tuple[Any, ...]
 
 
 class Entry(Struct, frozen=True):
@@ -66,7 +66,7 @@ class Side:
         ((count,),) = self.rows(f"SELECT count(*) FROM {table} WHERE {condition}", tuple(values))  # noqa: S608 - ours
         return int(count)
 
-    def batch(self, kind: EntryKind, after: Row) -> tuple[list[Name], Row]:
+    def batch(self, kind: EntryKind, after: Row) -> tuple[list[Key], Row]:
         """Return the names of the next entries, as many as a batch may have, and the place of the last one."""
         size = "0"
         if _SIZE in kind.table.types:
@@ -81,7 +81,7 @@ class Side:
         statement = f"SELECT {size}, {_list(place)}, {_list(kind.table.key)} FROM {kind.table.name}"  # noqa: S608 - ours
         if after:
             statement += f" WHERE ({_list(place)}) > ({_marks(after)})"
-        names: list[Name] = []
+        names: list[Key] = []
         batch_bytes = 0
         for size_bytes, *values in self.rows(f"{statement} ORDER BY {_list(place)} LIMIT {_BATCH_ENTRIES}", after):
             batch_bytes += size_bytes
@@ -91,7 +91,7 @@ class Side:
             names.append(tuple(values[len(place) :]))
         return names, after
 
-    def pages(self, kind: EntryKind, table: Table, names: Sequence[Name]) -> Iterator[list[Row]]:
+    def pages(self, kind: EntryKind, table: Table, names: Sequence[Key]) -> Iterator[list[Row]]:
         """Yield the rows of a table that belong to some entries, in the order of its key."""
         select = f"SELECT {_list(table.types)} FROM {table.name} WHERE {_belongs_to(kind, table, names)}"  # noqa: S608 - ours
         most = _PAGE_ROWS
@@ -155,9 +155,9 @@ def _text_or_bytes(data: bytes) -> str | bytes:
         return data
 
 
-def read_entries(side: Side, kind: EntryKind, names: Sequence[Name]) -> dict[Name, Entry]:
+def read_entries(side: Side, kind: EntryKind, names: Sequence[Key]) -> dict[Key, Entry]:
     """Return those entries that the side has."""
-    found: dict[Name, _Rows] = {}
+    found: dict[Key, _Rows] = {}
     for table in kind.tables:
         for page in side.pages(kind, table, names):
             for row in page:
@@ -218,7 +218,7 @@ def _as_bytes(value: object) -> bytes:
     return b"%b %d %b" % (type(value).__name__.encode(), len(data), data)
 
 
-def missing_row(source: Source, target: Side, kind: EntryKind, name: Name) -> str:
+def missing_row(source: Source, target: Side, kind: EntryKind, name: Key) -> str:
     """Return which table of the target lacks a row that an entry refers to, or an empty text."""
     for table in kind.tables:
         for reference in table.references:
@@ -231,10 +231,10 @@ def missing_row(source: Source, target: Side, kind: EntryKind, name: Name) -> st
     return ""
 
 
-def insert_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
+def insert_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Key]) -> None:
     """Write entries of the source that the target does not have. One that was stored meanwhile is not changed."""
     insert = f"{_insert(kind.table)} ON CONFLICT DO NOTHING"
-    inserted: list[Name] = []
+    inserted: list[Key] = []
     for page in source.pages(kind, kind.table, names):
         for row in page:
             changed = target.connection.execute(insert, row).rowcount
@@ -247,7 +247,7 @@ def insert_entries(source: Source, target: Side, kind: EntryKind, names: Sequenc
             target.connection.executemany(_insert(part), page)
 
 
-def replace_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
+def replace_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Key]) -> None:
     """Write entries of the source in the place of those of the target, except in the place of a newer one."""
     table = kind.table
     assignments = [f"{column} = excluded.{column}" for column in table.types if column not in table.key]
@@ -267,14 +267,14 @@ def _insert(table: Table) -> str:
     return f"INSERT INTO {table.name} ({_list(table.types)}) VALUES ({_marks(table.types)})"  # noqa: S608 - ours
 
 
-def _belongs_to(kind: EntryKind, table: Table, names: Sequence[Name]) -> str:
+def _belongs_to(kind: EntryKind, table: Table, names: Sequence[Key]) -> str:
     """Return the condition that a row of a table belongs to one of some entries."""
     owner = table.key[: len(kind.table.key)]
     rows = [f"({_marks(owner)})" for _ in names]
     return f"({_list(owner)}) IN (VALUES {_list(rows)})"
 
 
-def _flat(names: Iterable[Name]) -> list[object]:
+def _flat(names: Iterable[Key]) -> list[object]:
     return [value for name in names for value in name]
 
 
