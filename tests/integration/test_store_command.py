@@ -10,6 +10,7 @@ import subprocess
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,14 @@ from codeloupe.cli import store
 from codeloupe.cli.main import main
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, TrendKey
-from codeloupe.store.catalogue import entry_kinds
+from codeloupe.store import migration
+from codeloupe.store.catalogue import EntryKind, entry_kinds
 from codeloupe.store.history import DatabaseHistory
 from codeloupe.store.interface import Database
 from codeloupe.store.leases import take_lease
 from codeloupe.store.ledger import DatabaseLedger
 from codeloupe.store.migration import Migrated, counts_of, migrate
+from codeloupe.store.migration_rows import Side, read_entries
 from codeloupe.store.owner import this_process
 from codeloupe.store.postgres import PostgresDatabase
 from codeloupe.store.schema import SchemaStep, schema_steps, stored_tables
@@ -157,7 +160,9 @@ def test_what_the_target_has_stays_and_a_difference_is_told(
         history.save(record(3, named("theirs")))
         words = ("store", "migrate", "--from", str(file.parent), "--to", place)
         before = codeloupe(*words, "--dry-run", cwd=tmp_path)
-        assert (before.exit_code, "Nothing was changed." in before.stdout) == (0, True)
+        assert (before.exit_code, "Nothing was changed." in before.stdout) == (3, True)
+        assert f"not verified: 1 entry is different in the target: review {identifier(3)}" in before.stderr
+        assert "Already in the target" not in before.stdout
         assert f"Would copy: {ALL_OF_THE_FILE}." in before.stdout
         assert len(history.list(HistoryQuery(limit=100)).entries) == 2
         first = codeloupe(*words, cwd=tmp_path)
@@ -296,6 +301,7 @@ def test_an_interruption_says_that_it_can_go_on(
         ("UPDATE findings SET payload = 'text' WHERE review_id = ?", "payload of the table findings"),
         ("UPDATE findings SET file = CAST(x'ff' AS TEXT) WHERE review_id = ?", "file of the table findings"),
         ("UPDATE findings SET file = 'a' || char(0) WHERE review_id = ?", "file of the table findings"),
+        ("UPDATE reviews SET cost_usd = 9e999 WHERE review_id = ?", "cost_usd of the table reviews"),
     ],
 )
 def test_an_entry_with_a_value_of_another_type_is_named_and_not_copied(
@@ -312,17 +318,44 @@ def test_an_entry_with_a_value_of_another_type_is_named_and_not_copied(
         assert target.select("SELECT count(*) FROM reviews") == [(23,)]
 
 
-def test_an_entry_with_a_key_of_another_type_is_named(file: Path, postgres_url: str) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "shown"),
+    [
+        ("NULL", "None"),
+        ("CAST(key AS BLOB)", b"key 1".hex()),
+        ("CAST(x'ff' AS TEXT)", "ff"),
+        ("CAST(x'006b' AS TEXT)", "\0k"),
+    ],
+)
+def test_a_damaged_key_is_named_and_all_other_entries_are_copied(
+    file: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, damaged: str, shown: str
+) -> None:
+    from codeloupe.store import migration_rows  # noqa: PLC0415 - to make its batches small
+
+    monkeypatch.setattr(migration_rows, "_BATCH_ENTRIES", 1)
     with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
-        source.change("UPDATE dismissals SET fingerprint = x'00ff'")
-        source.change("UPDATE results SET key = CAST(x'ff' AS TEXT) WHERE key = 'key 1'")
+        source.change(f"UPDATE results SET key = {damaged} WHERE key = 'key 1'")
         done = migrate(source, target)
-        reason = "a value in the column fingerprint of the table dismissals does not have its type"
-        assert done.skipped == (
-            "rows of the table results (1), because no entry has their key",
-            f"dismissal {REPOSITORY} 00ff, because {reason}",
+        reason = "a value in the column key of the table results does not have its type"
+        assert done.skipped == (f"result {shown}, because {reason}",)
+        assert target.select("SELECT count(*) FROM results") == [(21,)]
+
+
+@pytest.mark.parametrize("damaged", ["CAST(position AS BLOB)", "9e999", "'text'"])
+def test_a_damaged_key_of_a_part_damages_only_its_entry(
+    file: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    from codeloupe.store import migration_rows  # noqa: PLC0415 - to make its pages small
+
+    monkeypatch.setattr(migration_rows, "_PAGE_ROWS", 1)
+    with SqliteDatabase(file) as source, PostgresDatabase(postgres_url) as target:
+        source.change(
+            f"UPDATE findings SET position = {damaged} WHERE review_id = ? AND position = 1", (identifier(4),)
         )
-        assert (done.copied["results"], done.copied["dismissals"]) == (21, 0)
+        done = migrate(source, target)
+        reason = "a value in the column position of the table findings does not have its type"
+        assert done.skipped == (f"review {identifier(4)}, because {reason}",)
+        assert target.select("SELECT count(*) FROM reviews") == [(23,)]
 
 
 def test_rows_without_their_owner_are_counted_and_not_copied(file: Path, postgres_url: str, tmp_path: Path) -> None:
@@ -389,6 +422,61 @@ def test_spending_of_several_databases_adds_up_and_counts_once(postgres_url: str
         assert migrate(team, one).is_verified
         assert Spending(one).months() == {"2026-11": Cost(7.5, requests=4)}
         assert one.identity != team.identity
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_spending_is_never_replaced_by_a_row_with_fewer_requests(kind: str, postgres_url: str, tmp_path: Path) -> None:
+    team: Database = PostgresDatabase(postgres_url) if kind == "postgres" else SqliteDatabase(tmp_path / "team.sqlite3")
+    with SqliteDatabase(tmp_path / "one.sqlite3") as one, SqliteDatabase(tmp_path / "old.sqlite3") as old, team:
+        spend_once(one)
+        for target in (old, team):
+            assert migrate(one, target).is_verified
+        spend_once(one)
+        spend_once(team)
+        # The database that a row comes from has its newest copy.
+        back = migrate(team, one, replace=True)
+        assert (back.is_verified, back.newer["spending"], back.copied["spending"]) == (True, 1, 1)
+        assert Spending(one).months() == {"2026-11": Cost(3.0, requests=3)}
+        assert migrate(one, team, replace=True).replaced["spending"] == 1
+        # Two other databases have copies of different ages.
+        for replace in (False, True):
+            assert migrate(old, team, replace=replace).is_verified
+        assert Spending(team).months() == {"2026-11": Cost(3.0, requests=3)}
+
+
+def spend_once(database: Database) -> None:
+    with database.writing() as connection:
+        cost = Cost(1.0, requests=1)
+        add_spending(connection, "2026-11", "codex", budgets=[("all", "")], cost=cost)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_an_entry_that_is_stored_during_the_copy_is_not_changed(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replace: bool
+) -> None:
+    with SqliteDatabase(tmp_path / "one.sqlite3") as source, PostgresDatabase(postgres_url) as target:
+        DatabaseHistory(source).save(record(1, named("a"), named("b")))
+        DatabaseHistory(source).save(record(2, named("c")))
+
+        def read_then_save(*arguments: Any) -> dict[Any, Any]:
+            # Another process saves between the comparison and the copy.
+            monkeypatch.undo()
+            found = read_entries(*arguments)
+            with PostgresDatabase(postgres_url) as beside:
+                DatabaseHistory(beside).save(record(1, named("newer")))
+            return found
+
+        def read(side: Side, kind: EntryKind, keys: Any) -> dict[Any, Any]:
+            if side.database is target and kind.table.name == "reviews":
+                return read_then_save(side, kind, keys)
+            return read_entries(side, kind, keys)
+
+        monkeypatch.setattr(migration, "read_entries", read)
+        done = migrate(source, target, replace=replace)
+        assert (done.different, done.copied["reviews"]) == ((f"review {identifier(1)}",), 1)
+        findings = target.select("SELECT fingerprint FROM findings ORDER BY fingerprint")
+        assert len(findings) == 2
+        assert DatabaseHistory(target).findings_of(["newer"])
 
 
 def test_a_clone_finds_its_reviews_in_the_shared_database(
@@ -521,6 +609,41 @@ def take_run(database: Database, run_id: str) -> None:
         assert take_lease(connection, f"run {run_id}", owner, now=database.clock(), seconds=3600) is None
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_no_contents_stay_that_no_run_uses(kind: str, postgres_url: str, tmp_path: Path) -> None:
+    target: Database = PostgresDatabase(postgres_url) if kind == "postgres" else SqliteDatabase(tmp_path / "b.sqlite3")
+    with SqliteDatabase(tmp_path / "one.sqlite3") as source, target:
+        add_run(source, "run-1")
+        with target.writing() as connection:
+            connection.execute("INSERT INTO runs VALUES ('run-1', 'save', ?)", (b"other",))
+            connection.execute("INSERT INTO blobs VALUES (?, 0, 1e9)", (b"old",))
+            connection.execute("INSERT INTO run_files VALUES ('run-1', ?, ?)", (b"a", b"old"))
+        assert migrate(source, target).different == ("run run-1",)
+        assert target.select("SELECT digest FROM blobs") == [(b"old",)]
+        assert migrate(source, target, replace=True).is_verified
+        assert counts_of(target) == counts_of(source)
+
+
+def test_a_dry_run_leaves_an_empty_file_empty(file: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.sqlite3"
+    empty.touch()
+    assert "Would copy: 22 finished calls" in moved(file, empty, "--dry-run", cwd=tmp_path)
+    assert empty.stat().st_size == 0
+
+
+@each(
+    "place, created",
+    [
+        ("folder", "folder/codeloupe.sqlite3"),
+        ("new/folder.d/", "new/folder.d/codeloupe.sqlite3"),
+        ("new/b.sqlite3", "new/b.sqlite3"),
+    ],
+)
+def test_a_new_place_is_a_folder_unless_it_has_the_suffix(file: Path, tmp_path: Path, place: str, created: str) -> None:
+    assert f"to    {tmp_path / created}\n" in moved(file, f"{tmp_path}/{place}", cwd=tmp_path)
+    assert (tmp_path / created).is_file()
+
+
 def test_contents_that_both_sides_have_are_equal_whenever_they_were_stored(postgres_url: str, tmp_path: Path) -> None:
     with SqliteDatabase(tmp_path / "one.sqlite3") as source, PostgresDatabase(postgres_url) as target:
         for database in (source, target):
@@ -528,7 +651,7 @@ def test_contents_that_both_sides_have_are_equal_whenever_they_were_stored(postg
         target.change("UPDATE blobs SET created_at = 7")
         done = migrate(source, target)
         assert done.is_verified
-        assert (sum(done.copied.values()), done.existing["blobs"]) == (0, 2)
+        assert (sum(done.copied.values()), done.equal["blobs"]) == (0, 2)
 
 
 def test_jobs_that_are_not_copied_are_counted(postgres_url: str, tmp_path: Path) -> None:

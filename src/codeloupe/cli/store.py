@@ -106,7 +106,8 @@ def _opened(place: str, *, must_exist: bool) -> Database:
         hint = "give the path of a file, or postgresql://USER@HOST/NAME"
         raise UsageError("this URL is not supported: a database is a file or a Postgres server", hint=hint)
     path = Path(place)
-    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
+    is_new_folder = not must_exist and not os.path.lexists(path) and path.suffix != Path(DATABASE_NAME).suffix
+    if is_new_folder or os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
         path /= DATABASE_NAME
     # SQLite would create a database in the place of a missing or empty file.
     has_content = os.path.isfile(path) and path.stat().st_size > 0  # noqa: PTH113 - as above
@@ -145,7 +146,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
     waiting = spooled_answers(source, state_directory(os.environ))
     if waiting:
         note(f"{counted(waiting, 'answer')} on this machine will be moved to the source when it is used again")
-    if arguments.dry_run or done.is_verified:
+    if done.is_verified:
         return 0
     _note_differences(done)
     return _NOT_VERIFIED
@@ -185,8 +186,10 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
     lines = [f"{copied}: {_listed(done.copied)}."]
     if any(done.replaced.values()):
         lines.append(f"{replaced}: {_listed(done.replaced)}.")
-    if any(done.existing.values()):
-        lines.append(f"Already in the target: {_listed(done.existing)}.")
+    if any(done.equal.values()):
+        lines.append(f"Already in the target: {_listed(done.equal)}.")
+    if any(done.newer.values()):
+        lines.append(f"Newer in the target: {_listed(done.newer)}.")
     lines += [terminal(f"Not copied: {skipped}.") for skipped in done.skipped]
     lines += [terminal(f"{remark}.") for remark in done.notes]
     if dry_run:
@@ -195,7 +198,7 @@ def _as_text(done: Migrated, *, dry_run: bool) -> str:
         lines += ["", f"{'table':<13}  {'rows':>9}"]
         lines += [f"{table:<13}  {rows:>9,}" for table, rows in done.rows.items()]
         if done.is_verified:
-            lines += ["", "Verified: the target has identical copies of all of this."]
+            lines += ["", "Verified: the target has all of this."]
     return "\n".join(lines) + "\n"
 
 

@@ -80,6 +80,16 @@ def remove_unused_blobs(connection: Connection, digests: Iterable[bytes]) -> int
     return size
 
 
+def unused_blobs(connection: Connection, most: int) -> list[bytes]:
+    """Return the digests of some contents that no run refers to."""
+    rows = connection.execute(
+        "SELECT digest FROM blobs WHERE NOT EXISTS (SELECT 1 FROM run_files WHERE run_files.digest = blobs.digest)"
+        " ORDER BY digest LIMIT ?",
+        (most,),
+    )
+    return [bytes(digest) for (digest,) in rows.fetchall()]
+
+
 def _count_chunks(size_bytes: int) -> int:
     return -(-size_bytes // CHUNK_BYTES)
 

@@ -1,7 +1,8 @@
 """Reading, comparing and writing the entries of a database for a migration.
 
 An entry is a row of a table with the rows of other tables that belong to it. All rows are read in pages, so that memory
-does not grow with an entry. Values are never converted: a value that does not have the type of its column is damage.
+does not grow with an entry. Values are never converted: a value is damaged if it does not have the type of its column,
+or if a database could not store it unchanged. SQLite does not check this, not even for keys.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import struct
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from msgspec import Struct
 from codeloupe.errors import StoreError, StoreUnavailable
 from codeloupe.store.catalogue import EntryKind, Table
 from codeloupe.store.interface import Connection, Database
+from codeloupe.store.records import storable
 
 # The size of a batch of entries. A larger entry has its own batch.
 _BATCH_ENTRIES = 200
@@ -29,18 +30,24 @@ _LARGE_PAGE_ROWS = 64
 _SIZE = "size_bytes"
 # The time at which a database stored a row. Copies are not compared by it.
 _NOT_COMPARED = "created_at"
+# The requests that a row of spending counts. Only one database adds to a row, so of two copies, one is newer.
+_REQUESTS = "requests"
 
 Row = tuple[Any, ...]
 # The key of an entry.
-Name = tuple[Any, ...]
+Key = tuple[Any, ...]
 
 
 class Entry(Struct, frozen=True):
-    """The digest of an entry, the number of its rows by table, and a value that is damaged, or an empty text."""
+    """The digest of an entry, the requests that it counts, and which of its values is damaged, or an empty text."""
 
     digest: bytes
-    rows: Mapping[str, int]
+    requests: int
     damage: str
+
+    def is_newer(self, other: Entry) -> bool:
+        """Return whether this copy of an entry counts more requests than another one."""
+        return not self.damage and self.requests > other.requests
 
 
 class Side:
@@ -59,30 +66,33 @@ class Side:
         ((count,),) = self.rows(f"SELECT count(*) FROM {table} WHERE {condition}", tuple(values))  # noqa: S608 - ours
         return int(count)
 
-    def batch(self, kind: EntryKind, after: Name) -> list[Name]:
-        """Return the names of the next entries in their order, as many as a batch may have."""
+    def batch(self, kind: EntryKind, after: Row) -> tuple[list[Key], Row]:
+        """Return the names of the next entries, as many as a batch may have, and the place of the last one."""
         size = "0"
         if _SIZE in kind.table.types:
             size = f"CAST({_SIZE} AS BIGINT)"
         elif kind.parts:
             # The size is not known, so each entry has its own batch.
             size = str(_BATCH_BYTES)
-        key = _list(kind.table.key)
-        statement = f"SELECT {key}, {size} FROM {kind.table.name}"  # noqa: S608 - ours
+        place = ["rowid"]
+        if self.database.is_shared:
+            # Postgres has no row ids, but its keys are never damaged, so they can be compared.
+            place = list(kind.table.key)
+        statement = f"SELECT {size}, {_list(place)}, {_list(kind.table.key)} FROM {kind.table.name}"  # noqa: S608 - ours
         if after:
-            statement += f" WHERE ({key}) > ({_marks(after)})"
-        names: list[Name] = []
+            statement += f" WHERE ({_list(place)}) > ({_marks(after)})"
+        names: list[Key] = []
         batch_bytes = 0
-        for *name, size_bytes in self.rows(f"{statement} ORDER BY {key} LIMIT {_BATCH_ENTRIES}", after):
+        for size_bytes, *values in self.rows(f"{statement} ORDER BY {_list(place)} LIMIT {_BATCH_ENTRIES}", after):
             batch_bytes += size_bytes
             if names and batch_bytes > _BATCH_BYTES:
                 break
-            names.append(tuple(name))
-        return names
+            after = tuple(values[: len(place)])
+            names.append(tuple(values[len(place) :]))
+        return names, after
 
-    def pages(self, kind: EntryKind, table: Table, names: Sequence[Name]) -> Iterator[list[Row]]:
+    def pages(self, kind: EntryKind, table: Table, names: Sequence[Key]) -> Iterator[list[Row]]:
         """Yield the rows of a table that belong to some entries, in the order of its key."""
-        key = _list(table.key)
         select = f"SELECT {_list(table.types)} FROM {table.name} WHERE {_belongs_to(kind, table, names)}"  # noqa: S608 - ours
         most = _PAGE_ROWS
         if len(names) == 1:
@@ -90,12 +100,23 @@ class Side:
         after = ""
         last: Row = ()
         while True:
-            rows = self.rows(f"{select}{after} ORDER BY {key} LIMIT {most}", (*_flat(names), *last))
+            rows = self.rows(f"{select}{after} ORDER BY {_list(table.key)} LIMIT {most}", (*_flat(names), *last))
             yield rows
             if len(rows) < most:
                 return
-            after = f" AND ({key}) > ({_marks(table.key)})"
-            last = rows[-1][: len(table.key)]
+            key = table.key
+            if key_damage(table, rows[-1]):
+                # The next rows cannot be found by this key. They are not needed, because their entry is damaged.
+                key = key[: len(kind.table.key)]
+            after = f" AND ({_list(key)}) > ({_marks(key)})"
+            last = rows[-1][: len(key)]
+
+    def count_lost_rows(self, kind: EntryKind, part: Table) -> int:
+        """Return the number of rows of a table that belong to no entry."""
+        owner = kind.table.name
+        same_key = [f"{owner}.{column} = {part.name}.{column}" for column in kind.table.key]
+        entry = f"SELECT 1 FROM {owner} WHERE {' AND '.join(same_key)}"  # noqa: S608 - ours
+        return self.count(part.name, f"NOT EXISTS ({entry})")
 
 
 class Source(Side):
@@ -134,9 +155,9 @@ def _text_or_bytes(data: bytes) -> str | bytes:
         return data
 
 
-def read_entries(side: Side, kind: EntryKind, names: Sequence[Name]) -> dict[Name, Entry]:
+def read_entries(side: Side, kind: EntryKind, names: Sequence[Key]) -> dict[Key, Entry]:
     """Return those entries that the side has."""
-    found: dict[Name, _Rows] = {}
+    found: dict[Key, _Rows] = {}
     for table in kind.tables:
         for page in side.pages(kind, table, names):
             for row in page:
@@ -153,27 +174,38 @@ class _Rows:
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
-        self._counts: Counter[str] = Counter()
+        self._requests = 0
         self._damage = ""
 
     def add(self, table: Table, row: Row) -> None:
-        self._counts[table.name] += 1
         self._digest.update(_as_bytes(table.name))
         for (column, kind), value in zip(table.types.items(), row, strict=True):
-            if not _has_type(value, kind):
-                self._damage = f"a value in the column {column} of the table {table.name} does not have its type"
+            if value is not None and not _is_sound(value, kind):
+                self._damage = _damage(table, column)
+            elif column == _REQUESTS:
+                self._requests = value
             if column != _NOT_COMPARED:
                 self._digest.update(_as_bytes(value))
 
     def entry(self) -> Entry:
-        return Entry(self._digest.digest(), self._counts, self._damage)
+        return Entry(self._digest.digest(), self._requests, self._damage)
 
 
-def _has_type(value: object, kind: type) -> bool:
-    if isinstance(value, str):
-        # Postgres cannot store NUL, and our statements escape it.
-        return kind is str and "\0" not in value
-    return value is None or type(value) is kind
+def key_damage(table: Table, values: Row) -> str:
+    """Return which column of a key is damaged, or an empty text. Values after those of the key do not count."""
+    for column, value in zip(table.key, values, strict=False):
+        if not _is_sound(value, table.types[column]):
+            return _damage(table, column)
+    return ""
+
+
+def _damage(table: Table, column: str) -> str:
+    return f"a value in the column {column} of the table {table.name} does not have its type"
+
+
+def _is_sound(value: object, kind: type) -> bool:
+    """Return whether a value has a type, and our statements do not change it."""
+    return type(value) is kind and storable(value) == value
 
 
 def _as_bytes(value: object) -> bytes:
@@ -186,7 +218,7 @@ def _as_bytes(value: object) -> bytes:
     return b"%b %d %b" % (type(value).__name__.encode(), len(data), data)
 
 
-def missing_row(source: Source, target: Side, kind: EntryKind, name: Name) -> str:
+def missing_row(source: Source, target: Side, kind: EntryKind, name: Key) -> str:
     """Return which table of the target lacks a row that an entry refers to, or an empty text."""
     for table in kind.tables:
         for reference in table.references:
@@ -199,11 +231,29 @@ def missing_row(source: Source, target: Side, kind: EntryKind, name: Name) -> st
     return ""
 
 
-def write_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Name]) -> None:
-    """Write entries of the source in the place of those of the target, in a transaction of the caller."""
+def insert_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Key]) -> None:
+    """Write entries of the source that the target does not have. One that was stored meanwhile is not changed."""
+    insert = f"{_insert(kind.table)} ON CONFLICT DO NOTHING"
+    inserted: list[Key] = []
+    for page in source.pages(kind, kind.table, names):
+        for row in page:
+            changed = target.connection.execute(insert, row).rowcount
+            if changed:
+                inserted.append(row[: len(kind.table.key)])
+    if not inserted:
+        return
+    for part in kind.parts:
+        for page in source.pages(kind, part, inserted):
+            target.connection.executemany(_insert(part), page)
+
+
+def replace_entries(source: Source, target: Side, kind: EntryKind, names: Sequence[Key]) -> None:
+    """Write entries of the source in the place of those of the target, except in the place of a newer one."""
     table = kind.table
     assignments = [f"{column} = excluded.{column}" for column in table.types if column not in table.key]
     upsert = f"{_insert(table)} ON CONFLICT ({_list(table.key)}) DO UPDATE SET {_list(assignments)}"
+    if _REQUESTS in table.types:
+        upsert += f" WHERE {table.name}.{_REQUESTS} <= excluded.{_REQUESTS}"
     for page in source.pages(kind, table, names):
         target.connection.executemany(upsert, page)
     for part in kind.parts:
@@ -217,14 +267,14 @@ def _insert(table: Table) -> str:
     return f"INSERT INTO {table.name} ({_list(table.types)}) VALUES ({_marks(table.types)})"  # noqa: S608 - ours
 
 
-def _belongs_to(kind: EntryKind, table: Table, names: Sequence[Name]) -> str:
+def _belongs_to(kind: EntryKind, table: Table, names: Sequence[Key]) -> str:
     """Return the condition that a row of a table belongs to one of some entries."""
     owner = table.key[: len(kind.table.key)]
     rows = [f"({_marks(owner)})" for _ in names]
     return f"({_list(owner)}) IN (VALUES {_list(rows)})"
 
 
-def _flat(names: Iterable[Name]) -> list[object]:
+def _flat(names: Iterable[Key]) -> list[object]:
     return [value for name in names for value in name]
 
 

@@ -183,8 +183,12 @@ class SqliteDatabase(Database):
             raise StoreError(f"the database {self.path} is damaged ({' '.join(report.split())})", hint=_MOVE_AWAY)
 
     def is_made(self) -> bool:
-        """Return whether the file exists, without creating it."""
-        return os.path.lexists(self.path)
+        """Return whether the file exists and is not empty, without creating it."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return os.path.lexists(self.path)
+        return status.st_size > 0
 
     def schema(self) -> int:
         """Return how many steps of the schema were applied. Raise StoreError."""

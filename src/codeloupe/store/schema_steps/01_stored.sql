@@ -16,9 +16,8 @@ CREATE TABLE results (
 CREATE INDEX results_by_age ON results (created_at, size_bytes, cost_usd);
 CREATE INDEX results_of_agent ON results (agent, created_at);
 
--- The history. `turn` is the time of saving in microseconds. It is larger than all earlier turns in the database, also
--- if the clock is wrong, so it is the order of saving. `entry` is what a list shows; `payload` is everything except the
--- findings.
+-- The history. Lists are sorted by `turn`. A save gets a turn larger than all in its database, also if the clock is wrong.
+-- A copy keeps its turn. `entry` is what a list shows; `payload` is everything except the findings.
 CREATE TABLE reviews (
     review_id text COLLATE "C" PRIMARY KEY,
     sweep_id text COLLATE "C",
