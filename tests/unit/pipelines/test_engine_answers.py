@@ -109,6 +109,22 @@ def test_an_answer_that_is_replaced_before_it_is_applied_does_not_count(
     assert [event.message for event in again.events("approval_given")] == ["a person rejected it"]
 
 
+def test_a_newer_retry_replaces_one_that_is_being_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cast = Cast({"write": [Text("a"), Text("b")]})
+    ran = run_stages(tmp_path, cast, {"name": "write"})
+    ran.say("write", Decision.RETRY, "the first note")
+    real = stages.save_handwork
+
+    async def slow(context: Context, record: StageRecord) -> None:
+        await real(context, record)
+        ran.say("write", Decision.RETRY, "the second note")
+
+    monkeypatch.setattr("codeloupe.pipelines.engine.save_handwork", slow)
+    assert resume(ran, cast).record.state is S.COMPLETED
+    assert "the second note" in cast.agent.requests[-1].prompt
+    assert cast.calls == ["write", "write"]
+
+
 def test_an_approval_names_the_gates_that_have_not_passed(tmp_path: Path) -> None:
     cast = Cast({"write": [Text("a")]})
     ran = run_stages(tmp_path, cast, {"name": "write", "gates": [MISSING, {"command": "false"}, FIRST]})

@@ -41,6 +41,13 @@ def test_a_stage_waits_for_a_quota_and_the_run_completes_without_a_person(tmp_pa
     assert stage.usage.requests == 3
 
 
+def test_a_quota_that_resets_at_once_is_waited_for_all_the_same(tmp_path: Path) -> None:
+    cast = Cast({"write": [failing(RateLimited, "wait", retry_after_seconds=0.0)]})
+    ran = run_stages(tmp_path, cast, {"name": "write"})
+    # One call with its three tries.
+    assert (ran.record.state, cast.calls) == (S.WAITING_FOR_QUOTA, ["write"] * 3)
+
+
 def test_a_gate_waits_for_a_quota_and_the_work_is_judged_once(tmp_path: Path) -> None:
     cast = Cast({"write": [WRITES]}, {"write": [QUOTA, critique("PASS", 90)]})
     ran = run_stages(tmp_path, cast, {"name": "write", "gate": "critic"}, wait_for_approval=True)
